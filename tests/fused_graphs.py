@@ -143,6 +143,13 @@ def half_cache(g):
     return [g.attention(q, k, v, kind="causal", num_kv_heads=2, layout="bshd")]
 
 
+def packed_cache(g):
+    q = g.input("q", (2, 3, 4, 32))
+    rows = (g.add_node("quantize_q8_0", [g.input(name, (2, 9, 2, 32))]) for name in "kv")
+    k, v = (g.dequantize_blocks(item, "Q8_0") for item in rows)
+    return [g.attention(q, k, v, kind="causal", num_kv_heads=2, layout="bshd")]
+
+
 def packed_biases(g):
     x = g.rms_norm(g.input("x", (1, 64)), g.param("w", (64,)))
     return [packed(g, x, n, n) + g.param(f"b{n}", (n,)) for n in (64, 32, 48)]

@@ -45,7 +45,7 @@ class Reference:
     Args:
         file: The file.
         neox: Whether keys are paired by halves, as in files of transformers.
-        cache: The type to which keys and values are rounded.
+        cache: How keys and values are rounded.
     """
 
     def __init__(self, file, neox=False, cache=np.float64):
@@ -101,7 +101,7 @@ class Reference:
         return result
 
     def attention(self, q, k, v, window):
-        n, k, v = q.shape[1], k.astype(self.cache).astype("d"), v.astype(self.cache).astype("d")
+        n, k, v = q.shape[1], np.float64(self.cache(k)), np.float64(self.cache(v))
         scale = self.key("attention.scale", 1 / math.sqrt(self.size))
         cap, rows = self.key("attn_logit_softcapping"), []
         back = np.arange(n)[:, None] - np.arange(n)

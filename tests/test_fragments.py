@@ -11,20 +11,23 @@ from dispatches import PER_DIMENSION
 from shader_sizes import threads_of
 
 import rlx
-from rlx.backends.base import DeviceInfo
+from rlx.backends.base import CompileOptions, DeviceInfo
+from rlx.backends.executable import Capabilities
 from rlx.backends.webgpu.adapters import DEFAULT_LIMITS
 from rlx.backends.webgpu.codegen import lower
 from rlx.backends.webgpu.loop_bounds import trips_of
 from rlx.backends.webgpu.sized_kernels import SizedKernels
+from rlx.compiler import target
 from rlx.compiler.host_sizes import on_host
 from rlx.compiler.segments import cut
+from rlx.compiler.target import Target
+from rlx.cost.gate import IoFusionGate
 from rlx.device.names import info_of
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import ROUNDS, Fragment, fragment_limits, fragment_params
 from rlx.ir.states import with_states
 from rlx.ir.static_sizes import inferred_anew
 from rlx.ir.variants import Choices
-from rlx.lm import compiling
 from rlx.lm.network import Network
 from rlx.ops.attention.tiles import PREFILL
 from rlx.ops.products.integer_tiles import INTEGER
@@ -166,7 +169,7 @@ def decoder(graph, kernels, limits, count):
 def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path):
     path, limits = tmp_path / "tiny.gguf", limits_of("NVIDIA")
     path.write_bytes(tiny_lm.model(layers=1, __context_length=1024))
-    whole = Network(rlx.gguf.load(path), DType.F32).decoder(1024, 512)
+    whole = Network(rlx.gguf.load(path), "f32").decoder(1024, 512)
     (graph,) = (part.graph for part in cut(whole, on_host(whole)) if not part.ahead)
     prompt, assumptions = decoder(graph, "webgpu-units", limits, 512)
     for count, position in ((17, 0), (512, 0), (500, 512), (33, 991)):
@@ -177,14 +180,25 @@ def test_one_program_reads_prompts_on_matrix_units_and_steps_are_exact(tmp_path)
     assert step == decoder(graph, "webgpu", {**limits, ROUNDS: 0}, 1)[0]
 
 
-def test_models_round_on_matrix_units(monkeypatch):
-    chosen = SimpleNamespace(device=rlx.Device("dawn"))
-    monkeypatch.setattr(compiling, "Session", lambda _, options: SimpleNamespace(
-        choose=lambda graph: chosen, compile=lambda graph: options.precision))  # fmt: skip
+def test_the_fastest_precision_is_that_of_matrix_units(monkeypatch):
+    able, fast = (
+        Capabilities(f16=True),
+        CompileOptions(precision="fast", io_gate=IoFusionGate(*[1] * 7)),
+    )
+    monkeypatch.setattr(target, "backend", lambda _: SimpleNamespace(
+        kernel_set="webgpu", capabilities=lambda info: able))  # fmt: skip
     for fragments, wanted in (((Fragment("f16", "f32", 16, 16, 16, 32, 32),), "f16"), ((), "f32")):
         info = DeviceInfo("dawn", 0, "", fragments=fragments)
-        monkeypatch.setattr(compiling, "info_of", lambda _, info=info: info)
-        assert compiling.compile_model(None, "dawn", None)[0] == wanted
+        monkeypatch.setattr(target, "info_of", lambda _, info=info: info)
+        assert Target._resolve(rlx.Device("dawn"), fast).options.precision == wanted
+
+
+def test_the_fastest_precision_of_devices(target_device):
+    wanted = "int8" if target_device == "cpu" else "f32"
+    assert (
+        Target.of(rlx.Device(target_device), CompileOptions(precision="fast")).options.precision
+        == wanted
+    )
 
 
 def test_every_tile_of_products_fits_some_adapter():

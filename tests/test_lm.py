@@ -17,7 +17,8 @@ from rlx.lm.config import ModelConfig
 from rlx.lm.network import Network
 from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import of_metadata
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.products.block_formats import FORMATS, decode_blocks
+from rlx.ops.products.quantize_q8_0 import quantize_q8_0
 
 pytestmark = pytest.mark.by_program
 
@@ -129,6 +130,33 @@ def test_keys_and_values_are_kept_in_half_precision(make, target_device, setting
     assert 2 * rlx.lm.memory(path).cache == rlx.lm.memory(path, cache_dtype="f32").cache
     with pytest.raises(rlx.InputError, match="cache_dtype"):
         rlx.lm.load(path, target_device, cache_dtype="q8")
+
+
+@looped(
+    "settings", [{"heads": 2}, {"architecture": "gemma2", "kv_heads": 1}, {"architecture": "qwen3"}]
+)
+def test_keys_and_values_are_kept_in_blocks(make, target_device, settings):
+    path = make(**{"types": ("F32", "Q8_0"), "width": 128, "seed": 3, "kv_heads": 2, **settings})
+    packed = {"options": rlx.CompileOptions(), "cache_dtype": "q8_0"}
+
+    def rounded(x):
+        return decode_blocks(quantize_q8_0.reference(np.float32(x)), "Q8_0")
+
+    # Numbers that lie between two codes may be rounded to either.
+    check_same(path, target_device, error=7e-4, cache=rounded, settings=packed)
+    needs = (rlx.lm.memory(path, cache_dtype=name).cache for name in ("q8_0", "f16"))
+    assert next(needs) * 32 == next(needs) * 17
+    if target_device == "cpu":
+        with rlx.lm.load(path, "cpu", **packed) as model:
+            cache, same = model.take([]), model.take([])
+            cache.read(PROMPT)
+            same.restore(*cache.states())
+            assert near(same.read([7]), cache.read([7]), 1e-6)
+
+
+def test_heads_that_are_no_blocks_are_named(make, target_device):
+    with pytest.raises(rlx.InputError, match="does not fit the model"):
+        rlx.lm.load(make(width=64, heads=4, types=("F32",)), target_device, cache_dtype="q8_0")
 
 
 @looped("architecture", ENCODERS)

@@ -13,10 +13,23 @@
 typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vf_apart __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int8_t few_i8 __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
 
 static RLX_INLINE vf v_load(const float *p) { return (vf)*(const vf_apart *)p; }
 static RLX_INLINE void v_store(float *p, vf x) { *(vf_apart *)p = (vf_apart)x; }
 static RLX_INLINE vf v_all(float x) { return x - (vf){0}; }
+
+/* Signed bytes as integers of 32 bits. Written out, since GCC 12 widens them one by one. */
+static RLX_INLINE vi widened_i8(const uint8_t *from)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
+#else
+    return __builtin_convertvector(*(const few_i8 *)from, vi);
+#endif
+}
 
 /* v_min and v_max give the second operand where either is NaN; those of ARM give NaN. */
 #if VECTOR_BYTES == 64

@@ -8,6 +8,7 @@
 #define READ(place) widened_f16(place)
 #define READ_ONE(place) rlx_from_f16(*(place))
 #include "products/dots.h"
+#include "attention/q8_rows.h"
 #endif
 #include "products/matmul.h"
 #include "products/gated.h"

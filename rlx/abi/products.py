@@ -66,6 +66,16 @@ def rounded_bytes(k: Any) -> Any:
     return -(-k // 256) * ROUNDED_BYTES
 
 
+def _listed_rows(p: Any) -> Any:
+    rows = EXPERT_ROWS * (_expert_row(p.k) + 4 * EXPERT_COLUMNS) + 8 * (p.experts + 1 + p.m)
+    return rows if p.experts else 0
+
+
+def _expert_row(k: Any) -> Any:
+    """Bytes of a row of ``k`` elements, rounded or not."""
+    return largest(rounded_bytes(k), 4 * k)
+
+
 def _byte_rows(p: Any) -> Any:
     """Bytes: where the sums of rows begin, these rows as 16-bit numbers, and a panel with its sums."""
     fours = -(-p.k // 8) * 2
@@ -157,7 +167,11 @@ KERNELS = (
         },
         {"x": "T", "w": "u8", "scales": "f32|f16?", "zeros": "any?", "rows": "u8?", "expert": "i32|i64?"},
         {"y": "T"},
-        {"panel": Scratch("T", lambda p: largest(PANEL, p.k // 16))},
+        {
+            "panel": Scratch("T", lambda p: largest(PANEL, p.k // 16)),
+            # Some rows of an expert, one after the other; their results; all rows in the order of their experts.
+            "listed": Scratch("u8", _listed_rows),
+        },
         ("f32",),
         variants=("dots",),
         parallel=Parallel(),
@@ -184,6 +198,15 @@ KERNELS = (
         {"rows": "u8"},
         types=("f32",),
         parallel=Parallel("m", lambda p: ((p.k,), (rounded_bytes(p.k),))),
+    ),
+    Signature(
+        "quantize_q8_0",
+        "Numbers in blocks of Q8_0, so many blocks.",
+        {"count": INT},
+        {"x": "T"},
+        {"y": "u8"},
+        types=("f32",),
+        parallel=Parallel("count", lambda _: ((32,), (34,))),
     ),
     Signature(
         "dequantize_blocks",

@@ -48,7 +48,7 @@ def _part(commands: Any, name: str, function: Any, text: str) -> argparse.Argume
     model_options.add_device(command)
     command.add_argument("--context", type=int, help="tokens of a conversation")
     command.add_argument(
-        "--cache-dtype", choices=("f16", "f32"), default="f16", help="of the cache"
+        "--cache-dtype", choices=("f16", "f32", "q8_0"), default="f16", help="of the cache"
     )
     command.add_argument(
         "--precision", choices=("f32", "int8"),

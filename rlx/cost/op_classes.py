@@ -86,7 +86,7 @@ KINDS: Mapping[str, OpClass] = {
         "product",
     ),
     "pool": OpClass(("max_pool", "window_sum", "interpolate", "interpolate_plane"), "reduce", 0.2),
-    "attention": OpClass(("attention", "half_attention"), "softmax", 0.2),
+    "attention": OpClass(("attention", "narrow_attention"), "softmax", 0.2),
     "recurrence": OpClass(("recurrence", "rounded_recurrence"), "softmax"),
     "state_space": OpClass(("selective_scan",), "function", 5.0),
     "fourier": OpClass(("fft",), "softmax", 0.5),

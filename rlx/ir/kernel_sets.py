@@ -43,13 +43,13 @@ class KernelSet:
 
 # A dispatch costs microseconds and a pass over memory of its own, a call of a C kernel next to nothing.
 _ON_GPU = frozenset(
-    "joined_products left_transposed scaled_integers frame_peaks packed_products half_weights half_attention".split()
+    "joined_products left_transposed scaled_integers frame_peaks packed_products half_weights narrow_attention".split()
 )
 # Matrix units read the weights of convolutions by taps ("turned_weights").
 # The C kernels apply what follows before they store, widen weights of 8 bits in registers, and square what they
 # add up.
 _ON_CPU = frozenset(
-    "convolution_epilogue half_weights half_attention coarse_weights sums_of_squares".split()
+    "convolution_epilogue half_weights narrow_attention coarse_weights sums_of_squares".split()
 )
 
 KERNEL_SETS: Mapping[str, KernelSet] = MappingProxyType(

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from rlx.device.names import Device, DeviceLike
 from rlx.errors import ImportModelError, InputError
 from rlx.importers import gguf
 from rlx.importers.mapped import release_pages
-from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
 from rlx.lm.chat import Chat, changed
 from rlx.lm.compiling import compile_model
@@ -27,7 +26,7 @@ from rlx.lm.embedding import TOKENS, Embedder
 from rlx.lm.folder import load_folder
 from rlx.lm.generation import Generation, log_softmax
 from rlx.lm.memory import MemoryNeeds, estimate
-from rlx.lm.network import Network
+from rlx.lm.network import CacheDType, Network
 from rlx.lm.token_cache import TokenCache, common
 from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import Tokenizer, end_tokens, of_folder, of_metadata
@@ -44,8 +43,6 @@ _FEW_LOGITS = 64
 # which is copied.
 _WORTH_COPYING, _SHARE = 32, 1 / 16
 PathLike = str | os.PathLike[str]
-# The type of keys and values in the memory of a conversation.
-CacheDType = Literal["f16", "f32"]
 
 
 class LanguageModel:
@@ -396,8 +393,8 @@ def load(
         device: A device or its name.
         context: Tokens of a conversation, prompt and answer together; by default those that the model was made for, but at
             most 4,096.
-        cache_dtype: The type in which a conversation's keys and values are kept: "f16" takes half the memory of "f32", and
-            rounds them.
+        cache_dtype: The type in which a conversation's keys and values are kept. "f16" takes half the memory of "f32", and
+            "q8_0" a quarter: 8 bits and a scale for every 32 numbers. Both round them.
         options: Options of the compiler. By default the CPU rounds what it multiplies packed weights by to 8 bits, and matrix
             units (the device dawn) round operands of products of prompts to f16, numbers above 65,504 to infinity. Both are
             several times as fast; ``CompileOptions()`` multiplies in f32, as other GPUs do.
@@ -409,7 +406,7 @@ def load(
 
     Raises:
         ImportModelError: The file can't be read, or its architecture or a tensor's type is not known.
-        InputError: ``context`` is out of range, or there is no such ``cache_dtype``.
+        InputError: ``context`` is out of range, or there is no such ``cache_dtype``, or it does not fit the model.
         DeviceMemoryError: There is no memory for it.
         CancelledError: ``cancel`` was cancelled.
     """
@@ -437,9 +434,9 @@ def _run_size(
     file: gguf.File, network: Network, context: int, most: int, share: float
 ) -> tuple[int, MemoryNeeds]:
     """Returns how many tokens a run takes, half of the most for a small model, and the memory of such a model."""
-    config = network.config
+    config, states = network.config, network.states(context) if network.config.writes else {}
     for chunk in (most, most // 2) if config.writes else (TOKENS,):
-        needs = estimate(file, config, network.vocabulary, context, chunk, network.cache_dtype)
+        needs = estimate(file, config, network.vocabulary, chunk, states.values())
         if needs.work <= share * (needs.weights + needs.cache):
             break
     return chunk, needs
@@ -460,11 +457,11 @@ def read_file(path: PathLike) -> tuple[gguf.File, Callable[[], Tokenizer]]:
     return file, lambda: of_metadata(file.metadata)
 
 
-def _checked_dtype(name: str) -> DType:
+def _checked_dtype(name: str) -> CacheDType:
     if name not in get_args(CacheDType):
         expected = " or ".join(get_args(CacheDType))
         raise InputError("cache_dtype", got=repr(name), expected=expected)
-    return DType.parse(name)
+    return cast(CacheDType, name)
 
 
 def _checked_context(context: int | None, trained: int) -> int:

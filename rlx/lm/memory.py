@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rlx.importers.gguf import File
-from rlx.ir.dtype import DType
+from rlx.ir.opdef import TensorType
 from rlx.lm.config import ModelConfig
 
 
@@ -46,7 +47,7 @@ def size(nbytes: int) -> str:
 
 
 def estimate(
-    file: File, config: ModelConfig, vocabulary: int, context: int, chunk: int, cache_dtype: DType
+    file: File, config: ModelConfig, vocabulary: int, chunk: int, states: Iterable[TensorType]
 ) -> MemoryNeeds:
     """Returns the memory that a model will take.
 
@@ -54,12 +55,10 @@ def estimate(
         file: The tensors.
         config: The sizes.
         vocabulary: The number of tokens.
-        context: Tokens of a conversation.
         chunk: Most tokens of a run.
-        cache_dtype: The type of keys and values.
+        states: The types of keys and values of a conversation.
     """
     weights = sum(tensor.packed.nbytes for tensor in file.tensors.values())
-    row = config.kv_heads * (config.key + config.value) if config.writes else 0
     wide = 4 * config.width + 3 * config.inner + (config.heads + config.kv_heads) * config.key
-    cache = cache_dtype.itemsize * context * config.layers * row
+    cache = sum(type.nbytes for type in states)
     return MemoryNeeds(weights, cache, 4 * (chunk * wide + vocabulary))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
-from rlx.errors import ImportModelError
+from rlx.errors import ImportModelError, InputError
 from rlx.importers.gguf import File
 from rlx.ir.dtype import DType
 from rlx.ir.graph import Graph, Node
@@ -16,10 +17,14 @@ from rlx.lm.config import ModelConfig
 from rlx.lm.rope import Rope
 from rlx.lm.tensor_params import TensorParams, tensor_of
 from rlx.lm.token_sampling import RECENT
+from rlx.ops.products.block_formats import FORMATS
 from rlx.ops.selection.draw_token import CANDIDATES, SETTINGS
 from rlx.sizes.dim import Dim
 from rlx.sizes.expressions import SizeExpr
 
+# The type of keys and values in the memory of a conversation, and the numbers of a block of "q8_0".
+CacheDType = Literal["f16", "f32", "q8_0"]
+_BLOCK = FORMATS["Q8_0"].weights
 # Turns queries, keys and values ``[*lead, heads, size]`` of a layer into its result of the same lead.
 _Attend = Callable[[int, Node, Node, Node], Node]
 
@@ -29,7 +34,8 @@ class Network:
 
     Args:
         file: The file.
-        cache_dtype: The type of keys and values in the cache, f16 or f32.
+        cache_dtype: The type of keys and values in the cache: "f16", "f32", or "q8_0", which is 8 bits and a scale for
+            every 32 numbers.
 
     Attributes:
         config: The sizes of the model.
@@ -38,17 +44,28 @@ class Network:
 
     Raises:
         ImportModelError: The architecture is not known, tensors are missing or do not fit, or a value makes no sense.
+        InputError: Heads do not consist of blocks of 32 numbers, as "q8_0" needs.
     """
 
     config: ModelConfig
     vocabulary: int
-    cache_dtype: DType
+    cache_dtype: CacheDType
 
-    def __init__(self, file: File, cache_dtype: DType = DType.F16) -> None:
+    def __init__(self, file: File, cache_dtype: CacheDType = "f16") -> None:
         self.config = ModelConfig.read(file.metadata, file.tensors)
         self._tensors, self.cache_dtype = file.tensors, cache_dtype
         table = tensor_of(file.tensors, "token_embd.weight")
         self.vocabulary = table.shape[0] if table.shape else 0
+        c = self.config
+        if cache_dtype == "q8_0" and c.writes and (c.key % _BLOCK or c.value % _BLOCK):
+            got = f"keys of {c.key} and values of {c.value} numbers"
+            expected = f"multiples of {_BLOCK}"
+            raise InputError(
+                "cache_dtype 'q8_0' does not fit the model",
+                got=got,
+                expected=expected,
+                hint="'f16' does",
+            )
 
     def states(self, context: int) -> dict[str, TensorType]:
         """Returns the types of keys and values of each layer, in the order of the decoder's inputs.
@@ -58,7 +75,10 @@ class Network:
         """
         c, layers = self.config, range(self.config.layers)
         sizes = {"k": c.key, "v": c.value}
-        types = {n: TensorType((context, c.kv_heads, sizes[n]), self.cache_dtype) for n in sizes}
+        dtype = DType.U8 if self.cache_dtype == "q8_0" else DType.parse(self.cache_dtype)
+        if dtype is DType.U8:
+            sizes = {n: number // _BLOCK * FORMATS["Q8_0"].nbytes for n, number in sizes.items()}
+        types = {n: TensorType((context, c.kv_heads, number), dtype) for n, number in sizes.items()}
         return {f"{name}{i}": type for i in layers for name, type in types.items()}
 
     def decoder(self, context: int, chunk: int) -> Graph:
@@ -67,9 +87,9 @@ class Network:
         In: "tokens" i32 ``[count]``, of which -1 stands for the one that the last run drew; "position" i64, the number of
         tokens before them; "wanted" i64, the number of last tokens whose logits are wanted; "settings" f32, how the next
         token is drawn (``Sampling.settings``); then the states: "drawn" i32 ``[1 + context]``, the token that the last run
-        drew and room for those that a run is given, and "k0", "v0", "k1" ... ``[context,
-        kv_heads, size]`` of ``cache_dtype``, the keys and values so far, to which a run adds those of its tokens. Out: logits, ``[wanted,
-        vocabulary]``, and the next token, i32 ``[1]``.
+        drew and room for those that a run is given, and "k0", "v0", "k1" ... of the types of ``states``, the keys and
+        values so far, to which a run adds those of its tokens. Out: logits, ``[wanted, vocabulary]``, and the next token,
+        i32 ``[1]``.
 
         Args:
             context: Tokens that the states have room for.
@@ -88,10 +108,15 @@ class Network:
         # A dim of its own: memory for the logits of few tokens is a hundredth of that for a chunk's.
         wanted = g.read_size(last, max=count, min=1, name="wanted")
 
+        types, packed = self.states(context), self.cache_dtype == "q8_0"
+
         def filled(name: str, new: Node) -> Node:
-            state = g.input(name, (context, *new.shape[1:]), self.cache_dtype)
-            state = g.update(state, g.cast(new, self.cache_dtype), position)
-            return g.cast(g.unsqueeze(g.narrow(state, 0, 0, position + count), 0), "f32")
+            state = g.input(name, types[name].shape, types[name].dtype)
+            rows = g.add_node("quantize_q8_0", [new]) if packed else g.cast(new, state.dtype)
+            state = g.unsqueeze(
+                g.narrow(g.update(state, rows, position), 0, 0, position + count), 0
+            )
+            return g.dequantize_blocks(state, "Q8_0") if packed else g.cast(state, "f32")
 
         def attend(index: int, q: Node, k: Node, v: Node) -> Node:
             keys, values = filled(f"k{index}", k), filled(f"v{index}", v)

@@ -1,18 +1,19 @@
 // softmax(q k^T * scale + mask) v for one query of one head per workgroup. Keys come in blocks of
 // 64, one per lane; the running maximum and sum make the softmax online (Milakov & Gimelshein
 // 2018), so the score matrix is never stored.
+{% import "lib/attention_reads.wgsl" as reads with context %}
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
 {% set pieces = (dv + 63) // 64 %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ "u32" if kv_half else "f32" }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ "u32" if kv_half else "f32" }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(false) }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(false) }}>;
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
 
-{% include "lib/attention_reads.wgsl" %}
+{{ reads.functions() }}
 var<workgroup> query: array<f32, {{ [d, 1]|max }}>;
 var<workgroup> part: array<f32, 64>;
 var<workgroup> weight: array<f32, 64>;
@@ -63,7 +64,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (visible) {
             var sum = 0.0;
             let base = k_base + key * {{ k_steps[2] }}u;
-            for (var i = 0u; i < D; i++) { sum += query[i] * {{ "half_in(k[(base + i) >> 1u], base + i)" if kv_half else "k[base + i]" }}; } // trips: D
+            for (var i = 0u; i < D; i++) { sum += query[i] * {{ reads.one("k", "base + i") }}; } // trips: D
 {% if softcap != 0.0 %}
             sum = SOFTCAP * safe_tanh_s(sum / SOFTCAP);
 {% endif %}
@@ -102,7 +103,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             acc{{ p }} *= rescale;
             for (var i = 0u; i < count; i++) { // trips: 64
                 let at = v_base + (u32(block) + i) * {{ v_steps[2] }}u + lane + {{ 64 * p }}u;
-                acc{{ p }} += weight[i] * {{ "half_in(v[at >> 1u], at)" if kv_half else "v[at]" }};
+                acc{{ p }} += weight[i] * {{ reads.one("v", "at") }};
             }
         }
 {% endfor %}

@@ -8,7 +8,7 @@
 // are exp(score - top). `top` follows the largest score only when that is FAR above it, since the sums, which are
 // fragments, have to go through workgroup memory to be scaled.
 {% set E = "f32" if rounded else "f16" %}
-{% set wide = rounded and not kv_half %}
+{% set wide = rounded and not kv_format %}
 {% set subgroups = queries // lanes %}
 {% set threads = queries %}
 {% set has_mask = kind >= 3 %}

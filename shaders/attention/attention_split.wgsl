@@ -2,6 +2,7 @@
 // queries of all heads that share it. It reads keys and values once, as whole cache lines. It writes the largest score
 // of each row, the sum of its weights and the weighted values; attention_join adds those of all workgroups. With few
 // keys a workgroup takes all of them, in several trips, and writes the results.
+{% import "lib/attention_reads.wgsl" as reads with context %}
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
 {% set joined = access|length > out + 1 %}
@@ -14,11 +15,9 @@
 {% set step = [per, 8 if rows > 4 else 16]|min %}
 {% set ragged = (sk - first) % keys != 0 %}
 {% set per_kv_head = heads // kv_heads %}
-{# How a four of keys or values is read. #}
-{% set four, open, close = ("vec2<u32>", "widened(", ")") if kv_half else ("vec4<f32>", "", "") %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ four }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ four }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(true) }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(true) }}>;
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
@@ -28,7 +27,7 @@
 @group(0) @binding({{ out + 2 }}) var<storage, {{ access[out + 2] }}> stats: array<vec2<f32>>;
 {% endif %}
 
-{% include "lib/attention_reads.wgsl" %}
+{{ reads.functions() }}
 var<workgroup> query: array<vec4<f32>, {{ rows * dq }}>;
 // First partial scores; then the weights, followed by partial sums of weighted values.
 var<workgroup> part: array<vec4<f32>, {{ 2 * threads }}>;
@@ -92,9 +91,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% endif %}
 {% for u in range(4) %}
 {% if all %}
-            let x{{ c }}_{{ u }} = {{ open }}k[k{{ u }} + {{ c * 8 }}u]{{ close }};
+            let x{{ c }}_{{ u }} = {{ reads.four("k", "k" ~ u ~ " + " ~ c * 8 ~ "u") }};
 {% else %}
-            let x{{ c }}_{{ u }} = select(vec4<f32>(0.0), {{ open }}k[k{{ u }} + select({{ "0u, " ~ c * 8 ~ "u" if c else "0u - part_of, 0u" }}, there{{ c }})]{{ close }}, there{{ c }});
+            let x{{ c }}_{{ u }} = select(vec4<f32>(0.0), {{ reads.four("k", "k" ~ u ~ " + select(" ~ ("0u, " ~ c * 8 ~ "u" if c else "0u - part_of, 0u") ~ ", there" ~ c ~ ")") }}, there{{ c }});
 {% endif %}
 {% endfor %}
 {% endfor %}
@@ -176,9 +175,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 {% for i in range(step) %}
 {% if ragged %}
             // A key behind the last has weight 0, but 0 times infinity would be NaN.
-            let v{{ i }} = select(vec4<f32>(0.0), {{ open }}v[v_base + min(start + j + {{ i }}u, SK - 1u) * {{ v_steps[2] // 4 }}u]{{ close }}, start + j + {{ i }}u < SK);
+            let v{{ i }} = select(vec4<f32>(0.0), {{ reads.four("v", "v_base + min(start + j + " ~ i ~ "u, SK - 1u) * " ~ v_steps[2] // 4 ~ "u") }}, start + j + {{ i }}u < SK);
 {% else %}
-            let v{{ i }} = {{ open }}v[v_base + (start + j + {{ i }}u) * {{ v_steps[2] // 4 }}u]{{ close }};
+            let v{{ i }} = {{ reads.four("v", "v_base + (start + j + " ~ i ~ "u) * " ~ v_steps[2] // 4 ~ "u") }};
 {% endif %}
 {% endfor %}
 {% for i in range(0, step, 4) %}

@@ -5,13 +5,10 @@
 {% for step in q_steps + k_steps if step % 4 %}{% set aligned.q = false %}{% endfor %}
 {% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
 {% set Q = "vec4<f32>" if aligned.q else "f32" %}
-{% set K, V = Q, "vec4<f32>" if aligned.v else "f32" %}
-{% if kv_half %}
-{% set K, V = "vec2<u32>" if aligned.q else "u32", "vec2<u32>" if aligned.v else "u32" %}
-{% endif %}
+{% import "lib/attention_reads.wgsl" as reads with context %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ Q }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ K }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ V }}>;
+@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(aligned.q) }}>;
+@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(aligned.v) }}>;
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
@@ -21,25 +18,24 @@
 @group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> state: array<vec2<f32>>;
 {% endif %}
 
-{% include "lib/attention_reads.wgsl" %}
-{% macro load(name, rows, columns, wide, half) %}
+{{ reads.functions() }}
+{% macro load(name, rows, columns, wide) %}
 fn load_{{ name }}(base: u32, row: u32, step: u32, column: u32) -> vec4<f32> {
     var result = vec4<f32>(0.0);
     if (row < {{ rows }} && column < {{ columns }}) {
         let index = base + row * step + column;
 {% if wide %}
-        result = {{ "widened(" ~ name ~ "[index >> 2u])" if half else name ~ "[index >> 2u]" }};
+        result = {{ name ~ "[index >> 2u]" if name == "q" else reads.four(name, "index >> 2u") }};
 {% else %}
 {% for c in range(4) %}
-{% set at = "index + " ~ c ~ "u" %}
-        if (column + {{ c }}u < {{ columns }}) { result[{{ c }}] = {{ "half_in(" ~ name ~ "[(" ~ at ~ ") >> 1u], " ~ at ~ ")" if half else name ~ "[" ~ at ~ "]" }}; }
+        if (column + {{ c }}u < {{ columns }}) { result[{{ c }}] = {{ name ~ "[index + " ~ c ~ "u]" if name == "q" else reads.one(name, "index + " ~ c ~ "u") }}; }
 {% endfor %}
 {% endif %}
     }
     return result;
 }
 {% endmacro %}
-{{ load("q", "SQ", "D", aligned.q, 0) }}
-{{ load("k", "SK", "D", aligned.q, kv_half) }}
-{{ load("v", "SK", "DV", aligned.v, kv_half) }}
+{{ load("q", "SQ", "D", aligned.q) }}
+{{ load("k", "SK", "D", aligned.q) }}
+{{ load("v", "SK", "DV", aligned.v) }}
 {% include "lib/attention_mask.wgsl" %}

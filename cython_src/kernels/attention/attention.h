@@ -6,13 +6,42 @@ enum { NAME(KEYS) = RLX_ATTENTION_KEYS, NAME(QUERIES) = RLX_ATTENTION_QUERIES };
 
 /* Rows of n elements of keys or values from element `at` on, `apart` elements apart: as they are, or widened to scratch
    memory, where they are n elements apart. */
-static RLX_INLINE const T *NAME(seen_rows)(const void *from, int64_t half, int64_t at, int64_t apart, int64_t rows,
+static RLX_INLINE const T *NAME(seen_rows)(const void *from, int64_t format, int64_t at, int64_t apart, int64_t rows,
                                            int64_t n, T *wide)
 {
 #ifdef SINGLE
-    for (int64_t r = 0; half && r < rows; r++) widen_f16(wide + r * n, (const rlx_f16 *)from + at + r * apart, n);
+    for (int64_t r = 0; format && r < rows; r++) {
+        if (format == RLX_KEPT_F16) widen_f16(wide + r * n, (const rlx_f16 *)from + at + r * apart, n);
+        else widen_q8(wide + r * n, from, at + r * apart, n);
+    }
 #endif
-    return half ? wide : (const T *)from + at;
+    return format ? wide : (const T *)from + at;
+}
+
+/* score[i] += the product of q and key i, of the n from element `at` on. */
+static RLX_INLINE void NAME(add_scores)(const void *from, int64_t format, int64_t at, int64_t apart, int64_t n, int64_t d,
+                                        const T *q, T *score)
+{
+#ifdef SINGLE
+    if (format == RLX_KEPT_F16) add_dots_f32_f16((const rlx_f16 *)from + at, apart, n, d, q, score);
+    else if (format)
+        add_dots_q8((const uint8_t *)from + at / Q8_ELEMENTS * Q8_BYTES, apart / Q8_ELEMENTS * Q8_BYTES, n, d, q, score);
+    else
+#endif
+        NAME(add_dots)((const T *)from + at, apart, n, d, q, score);
+}
+
+/* o += the sum of n values from element `at` on, each times its weight. */
+static RLX_INLINE void NAME(add_values)(const void *from, int64_t format, int64_t at, int64_t apart, int64_t n, int64_t dv,
+                                        const T *weight, T *o)
+{
+#ifdef SINGLE
+    if (format == RLX_KEPT_F16) add_rows_f32_f16((const rlx_f16 *)from + at, apart, n, dv, weight, o);
+    else if (format)
+        add_rows_q8((const uint8_t *)from + at / Q8_ELEMENTS * Q8_BYTES, apart / Q8_ELEMENTS * Q8_BYTES, n, dv, weight, o);
+    else
+#endif
+        NAME(add_rows)((const T *)from + at, apart, n, dv, weight, o);
 }
 
 /* Scales the scores of a query against the keys of a tile, which begins at key j0, and applies softcap, mask and bias.
@@ -65,7 +94,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
     const int64_t share = p->heads / p->kv_heads, sq = p->sq, sk = p->sk, d = p->d, dv = p->dv;
     const int64_t kind = p->kind, window = p->window, causal = kind == RLX_SEES_CAUSAL || kind == RLX_SEES_SLIDING, ahead = sk - sq;
     const T *q = (const T *)in->q + b * p->q_steps[0] + h * p->q_steps[1];
-    const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2], half = p->kv_half;
+    const int64_t k = b * p->k_steps[0] + h / share * p->k_steps[1], k_step = p->k_steps[2], format = p->kv_format;
     const int64_t v = b * p->v_steps[0] + h / share * p->v_steps[1], v_step = p->v_steps[2];
     T *o = (T *)out->y + b * p->o_steps[0] + h * p->o_steps[1];
     T *keys = scratch, *values = keys + NAME(KEYS) * d, *scores = values + NAME(KEYS) * (dv + VL);
@@ -82,13 +111,13 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
         const int64_t tile = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
         for (int64_t j = 0; j < tile; j += MICRO_COLUMNS) {
             const int64_t some = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
-            const T *rows = NAME(seen_rows)(in->k, half, k + (j0 + j) * k_step, k_step, some, d, wide);
-            NAME(make_panel)(keys + j * d, rows, half ? d : k_step, d, some, 1);
+            const T *rows = NAME(seen_rows)(in->k, format, k + (j0 + j) * k_step, k_step, some, d, wide);
+            NAME(make_panel)(keys + j * d, rows, format ? d : k_step, d, some, 1);
         }
         for (int64_t e = 0; e < dv; e += MICRO_COLUMNS) {
             const int64_t some = dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS;
-            const T *rows = NAME(seen_rows)(in->v, half, v + j0 * v_step + e, v_step, tile, some, wide);
-            NAME(make_panel)(values + e * tile, rows, half ? some : v_step, tile, some, 0);
+            const T *rows = NAME(seen_rows)(in->v, format, v + j0 * v_step + e, v_step, tile, some, wide);
+            NAME(make_panel)(values + e * tile, rows, format ? some : v_step, tile, some, 0);
         }
         for (int64_t i = begin; i < end; i += NAME(QUERIES)) {
             const int64_t rows = end - i < NAME(QUERIES) ? end - i : NAME(QUERIES);
@@ -158,18 +187,10 @@ static int NAME(kernel_attention)(const rlx_call *call)
         for (int64_t j0 = first; j0 < last; j0 += NAME(KEYS)) {
             const int64_t n = last - j0 < NAME(KEYS) ? last - j0 : NAME(KEYS);
             T score[NAME(KEYS)] = {0};
-#ifdef SINGLE
-            if (p->kv_half) add_dots_f32_f16((const rlx_f16 *)in->k + k + j0 * k_step, k_step, n, d, q, score);
-            else
-#endif
-                NAME(add_dots)((const T *)in->k + k + j0 * k_step, k_step, n, d, q, score);
+            NAME(add_scores)(in->k, p->kv_format, k + j0 * k_step, k_step, n, d, q, score);
             NAME(see)(score, call, b, h, i, j0, 0, n);
             NAME(weigh)(score, n, 0, n, &seen, o, dv);
-#ifdef SINGLE
-            if (p->kv_half) add_rows_f32_f16((const rlx_f16 *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
-            else
-#endif
-                NAME(add_rows)((const T *)in->v + v + j0 * v_step, v_step, n, dv, score, o);
+            NAME(add_values)(in->v, p->kv_format, v + j0 * v_step, v_step, n, dv, score, o);
         }
         const T inverse = seen.sum == 0 ? 0 : 1 / seen.sum;
         for (int64_t e = 0; e < dv; e++) o[e] *= inverse;

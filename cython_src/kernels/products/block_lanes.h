@@ -8,7 +8,6 @@ typedef uint8_t bytes_v __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint16_t shorts_v __attribute__((vector_size(VECTOR_BYTES)));
 typedef int16_t signed_shorts_v __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint8_t line_v __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
-typedef int8_t few_i8 __attribute__((vector_size(VECTOR_BYTES / 4), aligned(1), may_alias));
 
 /* Bytes of panels that are fetched ahead. Processors do so by themselves, but not far enough. */
 #define BLOCK_AHEAD 4096
@@ -19,18 +18,6 @@ static RLX_INLINE void fetch_ahead(const uint8_t *at, const int bytes)
 
 static RLX_INLINE bytes_v bytes_right(bytes_v v, int bits) { return (bytes_v)((shorts_v)v >> (uint16_t)bits); }
 static RLX_INLINE bytes_v bytes_left(bytes_v v, int bits) { return (bytes_v)((shorts_v)v << (uint16_t)bits); }
-
-/* Signed bytes as integers of 32 bits. Written out, since GCC 12 widens them one by one. */
-static RLX_INLINE vi widened_i8(const uint8_t *from)
-{
-#if VECTOR_BYTES == 64 && defined(__x86_64__)
-    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
-#elif VECTOR_BYTES == 32 && defined(__x86_64__)
-    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
-#else
-    return __builtin_convertvector(*(const few_i8 *)from, vi);
-#endif
-}
 
 /* The values whose places in the table are these codes, with what makes them unsigned. */
 static RLX_INLINE bytes_v codebook_bytes(const int scheme, bytes_v codes)

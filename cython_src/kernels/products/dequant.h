@@ -384,45 +384,75 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
     }
 }
 
-/* The products of m rows from row `first` on, by the weights of an expert. */
-static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], int64_t first, int64_t m, int64_t expert)
+/* The products of m rows by columns `own` of an expert's weights; rows of results are `stride` apart. */
+static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], const float *x, const rlx_rounded_block *rounded,
+                         int64_t m, int64_t expert, float *y, int64_t stride, rlx_range own)
 {
     RLX_ARGUMENTS(dequant_matmul, call);
     const int64_t n = p->n, k = p->weights.k, scheme = p->weights.scheme;
-    const rlx_range own = rlx_share(call, n, BLOCK_COLUMNS); /* parts are columns */
-    const float *x = (const float *)in->x + first * k;
-    float *y = (float *)out->y + first * n;
     if (p->packing) {
         const uint8_t *panels = (const uint8_t *)in->w;
         panels += expert * (n / BLOCK_COLUMNS) * block_panel_bytes((int)scheme, k);
-        const rlx_rounded_block *rows = in->rows;
-        if (rows) rounded_product(dots[scheme], (int)scheme, panels, rows + first * ((k + 255) / 256), y, m, n, k, own);
-        else unrounded_product((int)scheme, panels, x, y, m, n, k, own, out->panel);
+        if (rounded) rounded_product(dots[scheme], (int)scheme, panels, rounded, y, m, stride, k, own);
+        else unrounded_product((int)scheme, panels, x, y, m, stride, k, own, out->panel);
         return;
     }
     const uint8_t *codes = (const uint8_t *)in->w + expert * n * p->weights.row_bytes;
     const rlx_packed w = {codes, in->scales, in->zeros, p->weights};
     if (m <= DEQUANT_FEW || k == 0)
         for (int64_t i = 0; i < m; i += DEQUANT_FEW)
-            dequant_few(&w, x + i * k, y + i * n, m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, n, own);
+            dequant_few(&w, x + i * k, y + i * stride, m - i < DEQUANT_FEW ? m - i : DEQUANT_FEW, stride, own);
     else
-        dequant_panels(&w, x, y, m, n, own, out->panel);
+        dequant_panels(&w, x, y, m, stride, own, out->panel);
+}
+
+/* The same for rows that a list names. Those that do not follow each other are copied to where they do. */
+static void dequant_listed(const rlx_call *call, const block_dots (*dots)[4], const int64_t *rows, int64_t count,
+                           int64_t expert, float *results, rlx_range own)
+{
+    RLX_ARGUMENTS(dequant_matmul, call);
+    const int rounded = p->packing && in->rows;
+    const int64_t n = p->n, k = p->weights.k, each = rounded ? (k + 255) / 256 * (int64_t)sizeof(rlx_rounded_block) : 4 * k;
+    const char *from = rounded ? in->rows : in->x;
+    const int apart = rows[count - 1] - rows[0] != count - 1;
+    const void *x = apart ? out->listed : from + rows[0] * each;
+    for (int64_t r = 0; apart && r < count; r++) memcpy((char *)out->listed + r * each, from + rows[r] * each, (size_t)each);
+    for (int64_t j = own.first, width; j < own.last; j += width) {
+        width = apart && own.last - j > RLX_EXPERT_COLUMNS ? RLX_EXPERT_COLUMNS : own.last - j;
+        float *y = apart ? results - j : (float *)out->y + rows[0] * n;
+        dequant_rows(call, dots, x, rounded ? x : NULL, count, expert, y, apart ? width : n, (rlx_range){j, j + width});
+        for (int64_t r = 0; apart && r < count; r++)
+            memcpy((float *)out->y + rows[r] * n + j, y + r * width + j, (size_t)width * sizeof(float));
+    }
 }
 
 static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
 {
     RLX_ARGUMENTS(dequant_matmul, call);
-    (void)out;
-    const int64_t m = p->m, bytes = p->index_bytes;
-    if (!bytes) dequant_rows(call, dots, 0, m, 0);
-    /* Rows of one expert that follow each other read its weights once. */
-    for (int64_t i = 0, last = 0; bytes && i < m; i = last) {
-        const int64_t expert = bytes == 4 ? ((const int32_t *)in->expert)[i] : ((const int64_t *)in->expert)[i];
-        if (expert < 0 || expert >= p->experts) return RLX_OUT_OF_RANGE;
-        do last++;
-        while (last < m && expert == (bytes == 4 ? ((const int32_t *)in->expert)[last] : ((const int64_t *)in->expert)[last]));
-        dequant_rows(call, dots, i, last - i, expert);
+    const rlx_range own = rlx_share(call, p->n, BLOCK_COLUMNS); /* parts are columns */
+    const int64_t m = p->m, bytes = p->index_bytes, experts = p->experts;
+    if (!bytes) {
+        dequant_rows(call, dots, in->x, in->rows, m, 0, out->y, p->n, own);
+        return RLX_OK;
     }
+    /* The rows in the order of their experts. ends[e] is where those of expert e begin, and end once all are listed. */
+    const int64_t k = p->weights.k, bare = 4 * k, packed = (k + 255) / 256 * RLX_ROUNDED_BYTES, each = bare > packed ? bare : packed;
+    float *results = (float *)((char *)out->listed + RLX_EXPERT_ROWS * each);
+    int64_t *ends = (int64_t *)(results + RLX_EXPERT_ROWS * RLX_EXPERT_COLUMNS), *order = ends + experts + 1;
+    memset(ends, 0, (size_t)(experts + 1) * sizeof(*ends));
+#define EXPERT(i) (bytes == 4 ? ((const int32_t *)in->expert)[i] : ((const int64_t *)in->expert)[i])
+    for (int64_t i = 0; i < m; i++) {
+        if (EXPERT(i) < 0 || EXPERT(i) >= experts) return RLX_OUT_OF_RANGE;
+        ends[EXPERT(i) + 1]++;
+    }
+    for (int64_t e = 0; e < experts; e++) ends[e + 1] += ends[e];
+    for (int64_t i = 0; i < m; i++) order[ends[EXPERT(i)]++] = i;
+#undef EXPERT
+    for (int64_t e = 0, at = 0; e < experts; e++)
+        for (int64_t some; at < ends[e]; at += some) {
+            some = ends[e] - at < RLX_EXPERT_ROWS ? ends[e] - at : RLX_EXPERT_ROWS;
+            dequant_listed(call, dots, order + at, some, e, results, own);
+        }
     return RLX_OK;
 }
 

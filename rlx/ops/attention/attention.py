@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlx.abi.attention import KINDS
+from rlx.abi.attention import KEPT, KINDS
 from rlx.dataclasses import dataclass
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.dtype import DType
@@ -22,6 +22,7 @@ from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
+from rlx.ops.products.block_formats import FORMATS
 from rlx.sizes import divides, flag, pinned, surely
 
 # The number of a mask kind is its parameter in the kernels.
@@ -178,8 +179,22 @@ def shares_keys(node: Node) -> bool:
     return bool(_of(node).sq >= _TILED)
 
 
+def unpacked(type: TensorType) -> TensorType:
+    """Returns the type of what blocks hold; other types as they are."""
+    if type.dtype is not DType.U8:
+        return type
+    weights, nbytes = FORMATS["Q8_0"].weights, FORMATS["Q8_0"].nbytes
+    return TensorType((*type.shape[:-1], type.shape[-1] // nbytes * weights), DType.F32)
+
+
+def _kept(node: Node) -> str:
+    """How keys and values are kept, of ``KEPT``."""
+    dtype = node.inputs[1].dtype
+    return "same" if dtype is node.dtype else "f16" if dtype is DType.F16 else "q8_0"
+
+
 def _of(node: Node) -> Heads:
-    return Heads.of([operand.type for operand in node.inputs], node.attrs)
+    return Heads.of([unpacked(operand.type) for operand in node.inputs], node.attrs)
 
 
 def attention_flops(node: Node) -> float:
@@ -197,7 +212,7 @@ def lower_attention_cpu(node: Node, emitter: Emitter) -> None:
 def lower_attention_webgpu(node: Node, emitter: Emitter) -> None:
     """Writes the calls of WGSL kernels."""
     h = _of(node)
-    if h.sq >= _TILED and halves(node.dtype, emitter.limits):
+    if h.sq >= _TILED and halves(node.dtype, emitter.limits) and _kept(node) != "q8_0":
         variant = PREFILL.choose(_prefill(h, emitter, half=True), emitter)
         if isinstance(variant, FragmentQueries):
             _fragments(node, emitter, h, variant)
@@ -344,15 +359,15 @@ def _call(
             "d": h.d,
             "dv": h.dv,
             "q_steps": _steps(node.inputs[0].shape, h.heads, layout),
-            "k_steps": _steps(node.inputs[1].shape, h.kv_heads, layout),
-            "v_steps": _steps(node.inputs[2].shape, h.kv_heads, layout),
+            "k_steps": _steps(unpacked(node.inputs[1].type).shape, h.kv_heads, layout),
+            "v_steps": _steps(unpacked(node.inputs[2].type).shape, h.kv_heads, layout),
             "o_steps": _steps(node.shape, h.heads, layout),
             "mask_steps": mask_steps,
             "kind": KINDS.index(kind),
             "window": window,
             "scale": attrs["scale"],
             "softcap": float(attrs["softcap"] or 0.0),
-            "kv_half": int(node.op == "half_attention"),
+            "kv_format": KEPT.index(_kept(node)),
             **more,
         },
         groups,

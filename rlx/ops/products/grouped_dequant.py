@@ -86,11 +86,11 @@ def _samples() -> tuple[Sample, ...]:
             results.append(
                 Sample((x.shape, packed.shape, idx.shape), attrs, dtypes, values=(x, packed, idx))
             )
-    packed = scrambled_blocks("Q4_K", 64, 512).reshape(2, 32, -1)
-    for m in (0, 70):
-        x, idx = np.cos(np.arange(m * 512)).reshape(m, 512), np.arange(m) % 2
+    for scheme, m, n, k in (("Q4_K", 0, 32, 512), ("Q4_K", 170, 32, 512), ("Q8_0", 90, 560, 64)):
+        packed = scrambled_blocks(scheme, 3 * n, k).reshape(3, n, -1)
+        x, idx = np.cos(np.arange(m * k)).reshape(m, k), np.arange(m) ** 2 % 3
         shapes, dtypes = (x.shape, packed.shape, idx.shape), (DType.F32, DType.U8, DType.I32)
-        results.append(Sample(shapes, {"scheme": "Q4_K"}, dtypes, values=(x, packed, idx)))
+        results.append(Sample(shapes, {"scheme": scheme}, dtypes, values=(x, packed, idx)))
     return tuple(results)
 
 
@@ -107,7 +107,7 @@ def _samples() -> tuple[Sample, ...]:
 def grouped_dequant_matmul(x: Array, packed: Array, idx: Array, scheme: str) -> Array:
     """Each row times the packed matrix of its expert: y[m] = W[idx[m]] @ x[m].
 
-    Rows of one expert that follow each other read its weights once on the CPU.
+    On the CPU up to 48 rows of one expert read its weights once.
 
     Args:
         x: f32 ``[M, K]``.

@@ -88,17 +88,23 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
     return Match(tuple(item for _, item in inside), build)
 
 
-def halves(node: Node, site: MatchSite) -> Match | None:
-    """Attention over keys and values that are widened from f16: kernels read half the bytes."""
+def narrow(node: Node, site: MatchSite) -> Match | None:
+    """Attention over keys and values that are widened from f16 or from blocks: kernels read fewer bytes."""
     q, *wide = node.inputs[:3]
-    casts = all(item.op == "cast" and item.inputs[0].dtype is DType.F16 for item in wide)
-    if not casts or node.dtype is not DType.F32 or not site.fuses("half_attention"):
+    kinds = {(item.op, item.attrs.get("scheme"), len(item.inputs)) for item in wide}
+    narrow = {item.inputs[0].dtype for item in wide if item.inputs}
+    if (kinds, narrow) not in (
+        ({("cast", None, 1)}, {DType.F16}),
+        ({("dequantize_blocks", "Q8_0", 1)}, {DType.U8}),
+    ):
+        return None
+    if node.dtype is not DType.F32 or not site.fuses("narrow_attention"):
         return None
     if not site.private(wide, node) or site.blocked(node):
         return None
     operands = (q, *(item.inputs[0] for item in wide), *node.inputs[3:])
     inside = (*sorted(wide, key=lambda item: item.id), node)
-    return Match(inside, joined_node("half_attention", operands, node.attrs, node.name))
+    return Match(inside, joined_node("narrow_attention", operands, node.attrs, node.name))
 
 
 def _parts(node: Node, site: MatchSite) -> _Parts | None:

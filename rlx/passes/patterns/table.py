@@ -20,7 +20,7 @@ PATTERNS = (
     # Before the next row, which would leave the transposes.
     _row("attention between transposes", "attention.attention_by_position", "transpose"),
     _row("attention", "attention.attention", "matmul"),
-    _row("attention over halves", "attention.halves", "attention", needs="cast"),
+    _row("attention over narrow keys and values", "attention.narrow", "attention"),
     _row("convolution and batch norm", "convolutions.conv_affine", "fma"),
     _row("convolution and bias", "convolutions.conv_bias", "add"),
     # After the row above has joined the bias.
