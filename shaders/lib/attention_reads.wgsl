@@ -30,7 +30,8 @@ fn four_of_{{ name }}(i: u32) -> vec4<f32> {
     let at = block + (i & 7u) * 4u + 2u;
     let late = (at & 2u) >> 1u;
     let word = select({{ name }}[at >> 2u], ({{ name }}[at >> 2u] >> 16u) | ({{ name }}[(at >> 2u) + late] << 16u), late == 1u);
-    let scale = from_f16(vec4<u32>({{ name }}[block >> 2u] >> ((1u - late) * 16u))).x;
+    let half = {{ name }}[block >> 2u] >> ((1u - late) * 16u);
+    let scale = {{ "unpack2x16float(half)" if unpacks is defined else "from_f16(vec4<u32>(half))" }}.x;
     return scale * vec4<f32>(bitcast<vec4<i32>>(vec4<u32>(word) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
 }
 {% endfor %}
