@@ -5,9 +5,6 @@
 
 {{ text }}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let i = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (i >= COUNT) { return; }
+{{ by_element(256, "i", "COUNT") }}
     compute(i);
 }

@@ -9,10 +9,7 @@
 {% include "lib/wide_index.wgsl" %}
 
 {% endif %}
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= COUNT) { return; }
+{{ by_element(256, "e", "COUNT") }}
     var rest = e;
     var position = 0u;
     var which = 0u;

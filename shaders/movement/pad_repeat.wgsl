@@ -2,10 +2,7 @@
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ type[0] }}>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ type[1] }}>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= COUNT) { return; }
+{{ by_element(256, "e", "COUNT") }}
     var rest = e / UNIT;
     var index = e % UNIT;
 {% for d in range(rank)|reverse %}

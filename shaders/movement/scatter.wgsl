@@ -13,10 +13,7 @@
 {% include "lib/wide_index.wgsl" %}
 
 {% endif %}
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= LINES * PARTS) { return; }
+{{ by_element(64, "t", "LINES * PARTS") }}
     let part = (PLACES + PARTS - 1u) / PARTS;
     let low = (t % PARTS) * part;
     let high = low + part;

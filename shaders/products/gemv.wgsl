@@ -60,10 +60,7 @@ fn four(position: u32) -> vec4<f32> {
 {% endfor %}
 {% endfor %}
 {% endmacro %}
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let across = {{ ns.across }}u;
     let split = g / across / BATCH;
     let z = g / across % BATCH;

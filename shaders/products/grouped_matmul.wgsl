@@ -10,10 +10,7 @@
 {% include "lib/wide_index.wgsl" %}
 
 {% endif %}
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let row = g / {{ (n + 63) // 64 }}u;
     let column = (g % {{ (n + 63) // 64 }}u) * 64u + lane;
     if (column >= N) { return; }

@@ -89,10 +89,7 @@ var<workgroup> right{{ side }}: array<vec4<f32>, {{ bk * bn // 4 }}>;
 {% endfor %}
 {% endif %}
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
     let across = {{ ns.across }}u;
     let tiles = {{ ns.across * (tiles if picked is defined else (m + bm - 1) // bm) }}u;
     let split = g / tiles / BATCH;

@@ -19,10 +19,7 @@ fn bytes_b(index: u32) -> vec4<i32> {
     return {{ "bitcast<vec4<i32>>(raw) >> vec4<u32>(24u)" if b_signed else "bitcast<vec4<i32>>(raw >> vec4<u32>(24u))" }};
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let across = {{ (n + 255) // 256 }}u;
     let z = g / (across * M);
     let row = (g / across) % M;

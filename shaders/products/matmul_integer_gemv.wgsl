@@ -41,10 +41,7 @@ var<workgroup> sums: array<vec4<i32>, {{ threads * rows }}>;
             }
 {% endfor %}
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
     let across = {{ (n + columns - 1) // columns }}u;
     let z = g / across;
     let column = (g % across) * {{ lanes }}u + lane % {{ lanes }}u;

@@ -48,10 +48,7 @@ fn product(weights: u32, gate: u32, unit: u32, from_row: u32) -> f32 {
 {% macro wait() %}
 workgroupBarrier();{{ "" if local else " storageBarrier();" }}
 {% endmacro %}
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
     let d = g / BATCH;
     let b = g % BATCH;
     let weights = d * {{ hidden * gates * hidden }}u;

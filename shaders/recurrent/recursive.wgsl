@@ -23,10 +23,7 @@
 @group(0) @binding({{ index }}) var<storage, {{ access[index] }}> after: array<f32>;
 {% endif %}
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * {{ counted }}u) { return; }
+{{ by_element(64, "t", "ROWS * " ~ counted ~ "u") }}
     let row = t / {{ counted }}u;
     let block = t % {{ counted }}u;
 {% for s in range(sections) %}

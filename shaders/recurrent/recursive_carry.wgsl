@@ -10,10 +10,7 @@
 var<workgroup> state: array<f32, {{ states }}>;
 var<workgroup> next: array<f32, {{ states }}>;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = wid.x + wid.y * FOLD;
-    if (row >= GROUPS) { return; }
+{{ by_group(64, "row") }}
     for (var i = lane; i < STATES; i += 64u) { // trips: STATES / 64
         state[i] = {{ "zi[((i / ORDER) * ROWS + row) * ORDER + i % ORDER]" if has_zi else "0.0" }};
     }

@@ -12,10 +12,7 @@
 @group(0) @binding({{ out }}) var<storage, {{ access[out] }}> y: array<f32>;
 @group(0) @binding({{ out + 1 }}) var<storage, {{ access[out + 1] }}> kept: array<f32>;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let across = {{ (channels + 63) // 64 }}u;
     let item = g / across;
     let channel = (g % across) * 64u + lane;

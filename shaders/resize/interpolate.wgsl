@@ -5,10 +5,7 @@
 @group(0) @binding(2) var<storage, {{ access[2] }}> weights: array<f32>;
 @group(0) @binding(3) var<storage, {{ access[3] }}> y: array<f32>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= OUTER * COUNT * INNER) { return; }
+{{ by_element(256, "e", "OUTER * COUNT * INNER") }}
     let row = ((e / INNER) % COUNT) * TAPS;
     let base = (e / (INNER * COUNT)) * N * INNER + e % INNER;
     if (indices[row] < 0) {

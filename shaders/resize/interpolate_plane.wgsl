@@ -17,10 +17,7 @@ fn store(index: u32, column: u32, v: vec4<f32>) {
 {% endif %}
 }
 
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 128u + lane;
-    if (e >= {{ planes * high * across }}u) { return; }
+{{ by_element(128, "e", (planes * high * across) ~ "u") }}
     let column = e % {{ across }}u;
     let row = (e / {{ across }}u) % {{ high }}u;
     let plane = e / {{ across * high }}u;

@@ -24,10 +24,7 @@ fn weight_of(distance: f32) -> f32 {
 }
 {% endif %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let y = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (y >= COUNT) { return; }
+{{ by_element(256, "y", "COUNT") }}
 {% if whole %}
     let above = i32(y * {{ entries }}u);
     let below = i32({{ results }}u);

@@ -35,10 +35,7 @@ fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
     return {{ operation(T, ">" if largest else "<", "a", "b") }};
 }
 
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
 {% if shared %}
     let line = g / SPLITS;
     let base = (line / INNER) * N * INNER + line % INNER;

@@ -17,10 +17,7 @@ fn index(base: u32, i: u32) -> u32 {
     return base + {{ "(N - 1u - i)" if reverse else "i" }} * INNER;
 }
 
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
     let base = (g / INNER) * N * INNER + g % INNER;
     let first = min(lane * {{ (n + lanes - 1) // lanes }}u, N);
     let end = min(first + {{ (n + lanes - 1) // lanes }}u, N);

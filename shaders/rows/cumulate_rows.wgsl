@@ -36,10 +36,7 @@ fn running(v: {{ E }}) -> {{ E }} {
 {% endif %}
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let block = g % {{ splits }}u * 1024u;
     let base = g / {{ splits }}u * {{ m }}u + block;
     let count = {{ "min(1024u, " ~ m ~ "u - block)" if ragged else "1024u" }};

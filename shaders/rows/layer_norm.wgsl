@@ -40,10 +40,7 @@ fn total(value: f32, lane: u32) -> f32 {
     return all;
 }
 
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
     let base = g * N;
 {% macro first(value) %}
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}

@@ -28,10 +28,7 @@ fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% endif %}
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let group = wid.x + wid.y * FOLD;
-    if (group >= GROUPS) { return; }
+{{ by_group(256, "group") }}
 {% if inner == 1 %}
     let mine = lane % {{ parts }}u;
     let result = group * {{ width }}u + lane / {{ parts }}u;

@@ -48,10 +48,7 @@ fn {{ name }}(a: {{ type }}, b: {{ type }}) -> {{ type }} {
 {% set combine_part = "combine" %}
 {% endif %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let group = wid.x + wid.y * FOLD;
-    if (group >= GROUPS) { return; }
+{{ by_group(256, "group") }}
 {% if rows %}
     let mine = lane % {{ parts }}u;
     let result = group / {{ splits }}u * {{ width }}u + lane / {{ parts }}u;

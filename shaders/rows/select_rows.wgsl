@@ -34,10 +34,7 @@ fn put(g: u32, row: u32, rank: u32, from0: u32, i: u32) {
 {% endif %}
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let row = g / PIECES;
     let from0 = (g % PIECES) * PIECE;
     let count = min(PIECE, COUNT - from0);

@@ -9,10 +9,7 @@ var<workgroup> part: array<f32, {{ lanes }}>;
 
 {% include "lib/nan.wgsl" %}
 
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
     let base = (g / INNER) * N * INNER + g % INNER;
     var top = {{ stored.read("x[base]") }};
     for (var i = lane; i < N; i += {{ lanes }}u) { top = max(top, {{ stored.read("x[base + i * INNER]") }}); } // trips: N / {{ lanes }}

@@ -6,10 +6,7 @@
 
 var<workgroup> held: array<{{ PAIR }}, 1024>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let base = g * 1024u;
     for (var i = lane; i < 1024u; i += 256u) { held[i] = pairs[base + i]; } // trips: 4
     workgroupBarrier();

@@ -8,10 +8,7 @@
 
 {% include "lib/sort_key.wgsl" %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= ROWS * M) { return; }
+{{ by_element(256, "t", "ROWS * M") }}
     let i = t % M;
     var key = {{ last }};
     if (i < N) { key = sort_key(x[(t / M) * N + i]); }

@@ -10,10 +10,7 @@ var<workgroup> place: array<u32, {{ m }}>;
 
 {% include "lib/sort_key.wgsl" %}
 
-@compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = wid.x + wid.y * FOLD;
-    if (row >= GROUPS) { return; }
+{{ by_group(128, "row") }}
     for (var i = lane; i < M; i += 128u) { // trips: M / 128
         key[i] = {{ last }};
         place[i] = i;

@@ -3,10 +3,7 @@
 {% set PAIR = "vec4<u32>" if wide else "vec2<u32>" %}
 @group(0) @binding(0) var<storage, {{ access[0] }}> pairs: array<{{ PAIR }}>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= ROWS * (M / 2u)) { return; }
+{{ by_element(256, "t", "ROWS * (M / 2u)") }}
     let half = t % (M / 2u);
     let i = (t / (M / 2u)) * M + 2u * half - (half & (STRIDE - 1u));
     let j = i + STRIDE;

@@ -5,10 +5,7 @@
 @group(0) @binding(2) var<storage, {{ access[2] }}> values: array<{{ T }}>;
 @group(0) @binding(3) var<storage, {{ access[3] }}> indices: array<i32>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= ROWS * K) { return; }
+{{ by_element(256, "t", "ROWS * K") }}
     let row = t / K;
     let place = pairs[row * M + t % K].{{ "z" if wide else "y" }};
     values[t] = x[row * N + place];

@@ -8,10 +8,7 @@
 
 {% include "lib/nan.wgsl" %}
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let own = g * 64u + lane;
     if (own >= ROWS * TREES) { return; }
     let row = own / TREES * FEATURES;

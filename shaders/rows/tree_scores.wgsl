@@ -19,10 +19,7 @@ fn next(lane: u32, value: f32, present: bool) {
     given[lane] = 1u;
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let row = g / COUNT * TREES;
     part[lane] = 0.0;
     given[lane] = 0u;

@@ -7,10 +7,7 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> factor: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= {{ rows * count }}u) { return; }
+{{ by_element(256, "t", (rows * count) ~ "u") }}
     let row = t / {{ count }}u;
     let i = t % {{ count }}u;
     var z = vec2<f32>(0.0);

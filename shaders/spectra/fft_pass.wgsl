@@ -14,10 +14,7 @@ fn turn(z: vec2<f32>, index: u32) -> vec2<f32> {
     return vec2<f32>(z.x * re - z.y * im, z.x * im + z.y * re);
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= {{ rows * (n // radix) }}u) { return; }
+{{ by_element(256, "t", (rows * (n // radix)) ~ "u") }}
     let base = (t / {{ n // radix }}u) * {{ 2 * n }}u;
     let u = t % {{ n // radix }}u;
     let q = u % STRIDE;

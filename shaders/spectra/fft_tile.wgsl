@@ -37,10 +37,7 @@ var<workgroup> held: array<{{ "f32" if split else "vec2<f32>" }}, {{ count * row
 
 fn turn(z: vec2<f32>, w: vec2<f32>) -> vec2<f32> { return z * w.x + vec2<f32>(-z.y, z.x) * w.y; }
 
-@compute @workgroup_size({{ count * threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(count * threads) }}
 {% for end in ["in", "out"] %}
 {% if (from_columns, to_columns)[loop.index0] %}
     let {{ end }}_row = lane % {{ count }}u;

@@ -3,10 +3,7 @@
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> extremes: array<f32>;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * BLOCKS) { return; }
+{{ by_element(64, "t", "ROWS * BLOCKS") }}
     let first = (t % BLOCKS) * BLOCK;
     let base = (t / BLOCKS) * N;
     var low = x[base + first];

@@ -7,10 +7,7 @@
 @group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;
 @group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<atomic<i32>>;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * CANDIDATES) { return; }
+{{ by_element(64, "t", "ROWS * CANDIDATES") }}
     let row = t / CANDIDATES;
     let peak = i32(t % CANDIDATES);
     let count = counts[row];

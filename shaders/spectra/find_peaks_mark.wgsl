@@ -39,9 +39,6 @@ fn is_peak(row: u32, i: u32) -> bool {
         {{ "&& value <= f32(%s)" % height_high if height_high }};
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * N) { return; }
+{{ by_element(64, "t", "ROWS * N") }}
     marks[t] = i32(is_peak(t / N, t % N));
 }

@@ -21,10 +21,7 @@
 
 var<workgroup> part: array<u32, 256>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = wid.x + wid.y * FOLD;
-    if (row >= GROUPS) { return; }
+{{ by_group(256, "row") }}
     let count = {{ "u32(counts[row])" if final else "N" }};
     var total = 0u;
     for (var first = 0u; first < {{ items }}; first += 256u) { // trips: {{ items }} / 256

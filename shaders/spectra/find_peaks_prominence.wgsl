@@ -55,10 +55,7 @@ fn crossing_{{ side }}(row: u32, peak: i32, level: f32) -> f32 {
 
 {% endif %}
 {% endfor %}
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * CANDIDATES) { return; }
+{{ by_element(64, "t", "ROWS * CANDIDATES") }}
     let row = t / CANDIDATES;
     if (t % CANDIDATES >= u32(counts[row])) { return; }
 {% if spaced %}

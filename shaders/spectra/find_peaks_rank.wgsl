@@ -7,10 +7,7 @@
 @group(0) @binding(4) var<storage, {{ access[4] }}> ranks: array<i32>;
 @group(0) @binding(5) var<storage, {{ access[5] }}> order: array<i32>;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 64u + lane;
-    if (t >= ROWS * CANDIDATES) { return; }
+{{ by_element(64, "t", "ROWS * CANDIDATES") }}
     let row = t / CANDIDATES;
     let peak = t % CANDIDATES;
     let count = u32(counts[row]);

@@ -7,10 +7,7 @@
 
 var<workgroup> open: u32;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = wid.x + wid.y * FOLD;
-    if (row >= GROUPS) { return; }
+{{ by_group(64, "row") }}
     let count = counts[row];
     let base = row * CANDIDATES;
     if (lane == 0u) {

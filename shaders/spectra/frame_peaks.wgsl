@@ -51,10 +51,7 @@ fn power_of(bin: u32) -> u32 {
     return sort_key(weights[bin] * (0.5 * sum / f32(SEGMENTS)));
 }
 
-@compute @workgroup_size({{ lanes }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(lanes) }}
     let thread = lane % {{ threads }}u;
     let c = lane / {{ threads }}u;
     let start = g * SAMPLES;

@@ -26,10 +26,7 @@ fn level_of(mel: f32) -> f32 {
     return {{ "mel" if linear else "nan_log(nan_max(mel, 1e-10)) * 0.4342944819032518" }};
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let row0 = g * {{ frames }}u;
     let mine = lane % 16u;
     var top = {{ V }}(-3.0e38);

@@ -9,10 +9,7 @@
 
 var<workgroup> part: array<f32, 256>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     let lowest = max(1e-8 * top[{{ "0" if floor_all else "g" }}], 1e-10);
     for (var bin0 = 0u; bin0 < N_FFT; bin0 += 256u) { // trips: N_FFT / 256
         let bin = bin0 + lane;

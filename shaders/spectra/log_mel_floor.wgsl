@@ -5,9 +5,6 @@
 
 {% include "lib/nan.wgsl" %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= TOTAL) { return; }
+{{ by_element(256, "e", "TOTAL") }}
     y[e] = (nan_max(x[e], top[0] - 8.0) + 4.0) * 0.25;
 }

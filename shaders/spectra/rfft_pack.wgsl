@@ -3,10 +3,7 @@
 @group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
 @group(0) @binding(1) var<storage, {{ access[1] }}> z: array<f32>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= ROWS * LENGTH) { return; }
+{{ by_element(256, "t", "ROWS * LENGTH") }}
     let i = t % LENGTH;
     let to = (t / LENGTH) * 2u * LENGTH + i;
 {% if n % 2 %}

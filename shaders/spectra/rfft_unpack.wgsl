@@ -5,10 +5,7 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= ROWS * BINS) { return; }
+{{ by_element(256, "t", "ROWS * BINS") }}
     let k = t % BINS;
     let row = t / BINS;
     let base = row * 2u * LENGTH;

@@ -31,10 +31,7 @@ fn value_of(key: u32) -> f32 {
 }
 {% endif %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
 {% if select %}
     for (var bin = lane; bin < BINS; bin += 256u) { key[bin] = sort_key(welch(g, bin)); } // trips: BINS / 256
     workgroupBarrier();

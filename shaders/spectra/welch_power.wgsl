@@ -8,9 +8,6 @@
 
 {% include "lib/welch.wgsl" %}
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (t >= SIGNALS * BINS) { return; }
+{{ by_element(256, "t", "SIGNALS * BINS") }}
     y[t] = welch(t / BINS, t % BINS);
 }

@@ -41,10 +41,7 @@ fn load_x(base: u32, start: vec3<i32>, step: vec3<i32>) -> f32 {
     return value;
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
     // All outputs of some windows, then those of the next ones: images come one after the other.
     let down = {{ (m + 63) // 64 }}u;
     let column0 = (g / {{ parts * ((m + 63) // 64) }}u) * 64u;

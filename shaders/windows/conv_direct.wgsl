@@ -17,10 +17,7 @@ const TAPS: u32 = {{ kernel[0] * kernel[1] * kernel[2] }}u;
 const ROWS: u32 = {{ out[0] * out[1] }}u;
 const WIDTH: u32 = {{ out[2] }}u;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= BATCH * OUTPUTS * ROWS * {{ across }}u) { return; }
+{{ by_element(256, "e", "BATCH * OUTPUTS * ROWS * " ~ across ~ "u") }}
     let x0 = (e % {{ across }}u) * 4u;
     let row = (e / {{ across }}u) % ROWS;
     let o = (e / ({{ across }}u * ROWS)) % OUTPUTS;

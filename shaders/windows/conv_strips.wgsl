@@ -15,10 +15,7 @@
 const PLANE: u32 = {{ dims[0] * dims[1] * dims[2] }}u;
 const TAPS: u32 = {{ kernel[0] * kernel[1] * kernel[2] }}u;
 
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * {{ threads }}u + lane;
-    if (e >= {{ batch * outputs * out[0] * high * across }}u) { return; }
+{{ by_element(threads, "e", (batch * outputs * out[0] * high * across) ~ "u") }}
     let column = (e % {{ across }}u) * 4u;
     let row0 = ((e / {{ across }}u) % {{ high }}u) * {{ tall }}u;
     let deep = (e / {{ across * high }}u) % {{ out[0] }}u;

@@ -17,10 +17,7 @@ const PLANE: u32 = {{ dims[0] * dims[1] * dims[2] }}u;
 const ENTRIES: u32 = {{ out[0] * out[1] * out[2] }}u;
 const PER_CHANNEL: u32 = {{ m * taps }}u;
 
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * 256u + lane;
-    if (e >= BATCH * PARTS * {{ blocks }}u * PLANE) { return; }
+{{ by_element(256, "e", "BATCH * PARTS * " ~ blocks ~ "u * PLANE") }}
     let index = e % PLANE;
     let block = (e / PLANE) % {{ blocks }}u;
     let part = (e / (PLANE * {{ blocks }}u)) % PARTS;

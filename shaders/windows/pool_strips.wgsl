@@ -34,10 +34,7 @@ fn taps{{ a }}(start: i32) -> i32 {
 {% endfor %}
 {% endif %}
 
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let e = (wid.x + wid.y * FOLD) * {{ threads }}u + lane;
-    if (e >= {{ channels * out[0] * high * across }}u) { return; }
+{{ by_element(threads, "e", (channels * out[0] * high * across) ~ "u") }}
     let column = (e % {{ across }}u) * 4u;
     let row0 = ((e / {{ across }}u) % {{ high }}u) * {{ tall }}u;
     let deep = (e / {{ across * high }}u) % {{ out[0] }}u;

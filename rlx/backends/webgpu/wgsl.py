@@ -127,9 +127,29 @@ def _index(type: str, text: str) -> str:
     return f"index_of({text})" if type == _TWO_WORDS else text
 
 
+# The start of a kernel; ``header`` has its constants. Large numbers of workgroups are folded into two dimensions.
+_START = """@compute @workgroup_size({threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
+    let {name} = {number};
+    if ({name} >= {count}) {{ return; }}"""
+
+
+def _by_group(threads: object, name: str = "g") -> str:
+    """The start of a kernel whose workgroups have a number each; ``lane`` is the thread in a workgroup."""
+    number = "wid.x + wid.y * FOLD"
+    return _START.format(threads=threads, name=name, number=number, count="GROUPS")
+
+
+def _by_element(threads: object, name: str, count: str) -> str:
+    """The start of a kernel whose threads have a number each, below ``count``."""
+    number = f"(wid.x + wid.y * FOLD) * {threads}u + lane"
+    return _START.format(threads=threads, name=name, number=number, count=count)
+
+
 GLOBALS.update(
     cosine=partial(_of_turn, math.cos), sine=partial(_of_turn, math.sin), literal=literal,
     operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
+    by_group=_by_group, by_element=_by_element,
 )  # fmt: skip
 
 
