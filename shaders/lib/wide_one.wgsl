@@ -1,4 +1,5 @@
-{# One i64 as two words, the low one first: operations for sums, extremes and sorting. #}
+{# One i64 as two words, the low one first: operations for sums, extremes and sorting, where T is that. #}
+{% if T == two_words %}
 fn one_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let lo = a.x + b.x;
     return vec2<u32>(lo, a.y + b.y + u32(lo < a.x));
@@ -22,3 +23,5 @@ fn one_less(a: vec2<u32>, b: vec2<u32>) -> bool {
 fn one_max(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, one_less(a, b)); }
 
 fn one_min(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, one_less(b, a)); }
+
+{% endif %}

@@ -5,10 +5,7 @@
 @group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
 @group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ T }}>;
 
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 {% if type[1] == two_words %}
 {% include "lib/wide_index.wgsl" %}
 

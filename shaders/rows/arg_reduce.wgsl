@@ -15,10 +15,7 @@
 var<workgroup> value: array<{{ T }}, {{ lanes }}>;
 var<workgroup> place: array<u32, {{ lanes }}>;
 
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 // Whether element (a, i) is chosen over (b, j).
 fn chosen(a: {{ T }}, i: u32, b: {{ T }}, j: u32) -> bool {
 {% if T == "f32" %}

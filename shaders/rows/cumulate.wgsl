@@ -9,10 +9,7 @@
 
 var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 fn index(base: u32, i: u32) -> u32 {
     return base + {{ "(N - 1u - i)" if reverse else "i" }} * INNER;
 }

@@ -14,10 +14,7 @@
 {% endif %}
 @group(0) @binding({{ 2 if splits is may_exceed(1) else 1 }}) var<storage, {{ access[2 if splits is may_exceed(1) else 1] }}> y: array<{{ E }}>;
 
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let g = wid.x + wid.y * FOLD;

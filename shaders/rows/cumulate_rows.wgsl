@@ -21,9 +21,8 @@
 {% if single %}
 {% include "lib/wide.wgsl" %}
 
-{% include "lib/wide_one.wgsl" %}
-
 {% endif %}
+{% include "lib/wide_one.wgsl" %}
 var<workgroup> part: array<{{ V }}, 256>;
 
 // Totals up to each element of a vector.

@@ -10,10 +10,7 @@
 var<workgroup> part: array<{{ T }}, 256>;
 {% endif %}
 
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 fn combine(a: {{ T }}, b: {{ T }}) -> {{ T }} {
 {% if kind == "prod" %}
     return {{ operation(T, "*", "a", "b") }};

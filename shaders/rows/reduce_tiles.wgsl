@@ -36,10 +36,7 @@ fn {{ name }}(a: {{ type }}, b: {{ type }}) -> {{ type }} {
 {% endif %}
 }
 {% endmacro %}
-{% if T == two_words %}
 {% include "lib/wide_one.wgsl" %}
-
-{% endif %}
 {{ function("combine", E, bits) }}
 {% if rows and wide %}
 {{ function("combine_one", T, "u32") }}
