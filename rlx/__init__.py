@@ -171,13 +171,8 @@ _NAMES = {
     "rlx.runtime.session": "Session compile",
     "rlx.sizes.dim": "Dim",
 }
-_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
+_homes = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted([*_homes, "__version__"])
 
 # Services that lower floors ask of higher ones.
 lazy_imports.provide("meter", "rlx.calibrate.measurer", "METER")
-
-
-# A type checker would take any name for an attribute.
-if not TYPE_CHECKING:
-    __getattr__ = _attribute

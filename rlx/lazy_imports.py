@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 _named: dict[str, tuple[str, str]] = {}
 _found: dict[str, Any] = {}
@@ -27,22 +27,10 @@ def provided(name: str) -> Any:
     return _found[name]
 
 
-class _Names(NamedTuple):
-    """The attributes of a package whose names are imported late.
+def names_of(package: str, names: Mapping[str, str]) -> Mapping[str, str]:
+    """Has names of a package imported from their modules when they are first used; returns the module of each.
 
-    Attributes:
-        homes: The module of each name.
-        attribute: Its ``__getattr__``.
-        listed: Its ``__dir__``.
-    """
-
-    homes: Mapping[str, str]
-    attribute: Callable[[str], Any]
-    listed: Callable[[], list[str]]
-
-
-def names_of(package: str, names: Mapping[str, str]) -> _Names:
-    """A package whose names are imported from their modules when they are first used.
+    It gives the package its ``__getattr__``: a type checker that saw one would take any name for an attribute.
 
     Args:
         package: The package's ``__name__``.
@@ -67,4 +55,5 @@ def names_of(package: str, names: Mapping[str, str]) -> _Names:
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return _Names(homes, attribute, listed)
+    vars(sys.modules[package]).update(__getattr__=attribute, __dir__=listed)
+    return homes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlx.serving.onnx_model import Model as Model
 
 # A model that the cache folder knows needs no importer.
-_homes, _attribute, __dir__ = lazy_imports.names_of(
+_homes = lazy_imports.names_of(
     __name__,
     {
         "rlx.importers.onnx.load": "load",
@@ -28,7 +28,3 @@ _homes, _attribute, __dir__ = lazy_imports.names_of(
     },
 )
 __all__ = sorted(_homes)
-
-# A type checker would take any name for an attribute.
-if not TYPE_CHECKING:
-    __getattr__ = _attribute

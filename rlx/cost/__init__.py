@@ -40,9 +40,5 @@ _NAMES = {
     "rlx.cost.io_profile": "GraphIoOptions GraphIoProfile host_sync_ops profile_graph_io profile_graph_io_outputs",
     "rlx.cost.model": "BackendCostModel CalibratedModel CpuCostModel DetailedCostModel RooflineModel WebGpuCostModel default_model",
 }
-_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
+_homes = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted(_homes)
-
-# A type checker would take any name for an attribute.
-if not TYPE_CHECKING:
-    __getattr__ = _attribute

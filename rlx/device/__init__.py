@@ -25,9 +25,5 @@ _NAMES = {
     "rlx.device.names": "Device available_devices host_sync_op_kinds info_of infos is_available parse_device_list",
     "rlx.device.policy": "Benchmark DevicePolicy",
 }
-_homes, _attribute, __dir__ = lazy_imports.names_of(__name__, _NAMES)
+_homes = lazy_imports.names_of(__name__, _NAMES)
 __all__ = sorted(_homes)
-
-# A type checker would take any name for an attribute.
-if not TYPE_CHECKING:
-    __getattr__ = _attribute

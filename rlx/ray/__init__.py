@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlx.ray.lending import DeviceLender as DeviceLender
     from rlx.ray.predictor import Predictor as Predictor
 
-_homes, _attribute, __dir__ = lazy_imports.names_of(
+_homes = lazy_imports.names_of(
     __name__,
     {
         "rlx.ray.batch_size": "BatchSize measure_batch_size",
@@ -37,7 +37,3 @@ _homes, _attribute, __dir__ = lazy_imports.names_of(
     },
 )
 __all__ = sorted(_homes)
-
-# A type checker would take any name for an attribute.
-if not TYPE_CHECKING:
-    __getattr__ = _attribute

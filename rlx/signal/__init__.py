@@ -48,7 +48,7 @@ NAMES = {
     "window_functions": "window",
 }
 # The functions of programs are there, too: ``composites`` is known as a whole.
-_homes, __getattr__, __dir__ = lazy_imports.names_of(
+_homes = lazy_imports.names_of(
     __name__, {f"{__name__}.{key}": "" if key == names else names for key, names in NAMES.items()}
 )
 __all__ = sorted(_homes.keys() - {"composites"})
