@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
-from typing import cast
+from types import ModuleType
 
 import rlx
 from rlx import flags
@@ -17,48 +16,13 @@ from rlx.cli import (
     devices,
     licenses_command,
     lm_command,
+    ops,
     profile_command,
     regress,
+    run_command,
     screen,
 )
-from rlx.cli import ops as support
-from rlx.cli import run_command as run_once
 from rlx.cost.background import waiting_for_figures
-
-
-def _show(rows: list[dict[str, object]], title: str, as_json: bool) -> int:
-    """Rows as a table or as JSON."""
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    screen.Screen().print(
-        screen.columns(title, list(rows[0]), [list(row.values()) for row in rows])
-    )
-    return 0
-
-
-def ops(args: argparse.Namespace) -> int:
-    """The support table, or with --coverage what the conformance suite runs; 1 when something lacks."""
-    if args.coverage:
-        _show(support.coverage(), "conformance cases per op and backend", args.json)
-        lacking = support.untested()
-        if lacking:
-            screen.say(f"rlx ops: no conformance case for {', '.join(lacking)}", error=True)
-        return int(bool(lacking))
-    rows = support.support()
-    missing = [
-        f"{row['op']}: {entry}" for row in rows for entry in cast("list[str]", row["missing"])
-    ]
-    if not args.json:
-        rows = [{k: v for k, v in row.items() if k != "missing"} for row in rows]
-    _show(
-        rows,
-        "operations, their dtypes and how each device runs them (WebGPU: f64 on the host)",
-        args.json,
-    )
-    for entry in missing:
-        screen.say(f"rlx ops: no WebGPU kernel: {entry}", error=True)
-    return int(bool(missing))
 
 
 def _as_given(value: object) -> object:
@@ -87,47 +51,19 @@ def env(args: argparse.Namespace) -> int:
             "meaning": "the digest of rlx's sources: compiled graphs of other builds are not used",
         }
     )
-    return _show(rows, "environment variables", args.json)
+    return screen.show_rows(rows, "environment variables", args.json)
 
 
-# The options of each command besides --json, what runs it, and what it is for.
-_COMMANDS = {
-    "devices": (
-        devices.add_arguments,
-        devices.run,
-        "list the devices of this machine and their speeds",
-    ),
-    "ops": (
-        support.add_arguments,
-        ops,
-        "list operations, the devices that run them, and their dtypes",
-    ),
-    "env": (None, env, "list the RLX_ environment variables"),
-    "licenses": (
-        licenses_command.add_arguments,
-        licenses_command.run,
-        "list the licences of bundled components",
-    ),
-    "run": (
-        run_once.add_arguments,
-        run_once.run,
-        "run a model once; summarise or save its outputs",
-    ),
-    "bench": (
-        bench.add_arguments,
-        bench.run,
-        "time a model on each device, and compare the results",
-    ),
-    "profile": (
-        profile_command.add_arguments,
-        profile_command.run,
-        "profile a run: the time of each kernel, beside its estimate",
-    ),
-    "convert": (
-        convert_command.add_arguments,
-        convert_command.run,
-        "convert a model to an .rlx file, which loads memory-mapped",
-    ),
+# The module of each command, which has its options besides --json and what runs it, and what it is for.
+_COMMANDS: Mapping[str, tuple[ModuleType | None, str]] = {
+    "devices": (devices, "list the devices of this machine and their speeds"),
+    "ops": (ops, "list operations, the devices that run them, and their dtypes"),
+    "env": (None, "list the RLX_ environment variables"),
+    "licenses": (licenses_command, "list the licences of bundled components"),
+    "run": (run_command, "run a model once; summarise or save its outputs"),
+    "bench": (bench, "time a model on each device, and compare the results"),
+    "profile": (profile_command, "profile a run: the time of each kernel, beside its estimate"),
+    "convert": (convert_command, "convert a model to an .rlx file, which loads memory-mapped"),
 }
 
 
@@ -143,12 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rlx", description="An ML compiler and runtime.")
     parser.add_argument("--version", action="version", version=f"rlx {rlx.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (add_arguments, function, text) in _COMMANDS.items():
+    for name, (module, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--json", action="store_true", help="print JSON")
-        command.set_defaults(run=function)
-        if add_arguments is not None:
-            add_arguments(command)
+        command.set_defaults(run=env if module is None else module.run)
+        if module is not None:
+            module.add_arguments(command)
     command = commands.add_parser(
         "demo", help="find the alpha peaks of a 64-channel EEG on every device"
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
+from rlx.cli import screen
 from rlx.ir.opdef import NO_F64, REGISTRY, OpDef
 from rlx.ir.shape import READ_SIZE
 from rlx.ops.conformance_cases import Case, cases
@@ -28,6 +29,27 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--coverage", action="store_true", help="list the cases of the conformance suite"
     )
+
+
+def run(args: argparse.Namespace) -> int:
+    """The support table, or with --coverage what the conformance suite runs; 1 when something lacks."""
+    if args.coverage:
+        screen.show_rows(coverage(), "conformance cases per op and backend", args.json)
+        lacking = untested()
+        if lacking:
+            screen.say(f"rlx ops: no conformance case for {', '.join(lacking)}", error=True)
+        return int(bool(lacking))
+    rows = support()
+    missing = [
+        f"{row['op']}: {entry}" for row in rows for entry in cast("list[str]", row["missing"])
+    ]
+    if not args.json:
+        rows = [{k: v for k, v in row.items() if k != "missing"} for row in rows]
+    title = "operations, their dtypes and how each device runs them (WebGPU: f64 on the host)"
+    screen.show_rows(rows, title, args.json)
+    for entry in missing:
+        screen.say(f"rlx ops: no WebGPU kernel: {entry}", error=True)
+    return int(bool(missing))
 
 
 def public_ops() -> list[OpDef]:

@@ -5,8 +5,9 @@ Nothing else prints such texts. Here they are never markup, and never drive the 
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from rich import box
@@ -103,6 +104,15 @@ def columns(
     for row in listed:
         result.add_row(*row)
     return result
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], title: str, as_json: bool) -> int:
+    """Shows rows that are all alike, as a table or as JSON; returns 0."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    else:
+        Screen().print(columns(title, list(rows[0]), [list(row.values()) for row in rows]))
+    return 0
 
 
 def narrow(result: Table) -> Table:
