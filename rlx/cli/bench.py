@@ -23,8 +23,7 @@ from rlx.cli import bench_report, cold, model_options, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
 from rlx.cli.bench_row import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
-from rlx.errors import did_you_mean
-from rlx.files import digest_of_file, open_regular
+from rlx.files import digest_of_file
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.spans import progress
@@ -225,17 +224,9 @@ def _expected(args: argparse.Namespace, graph: Graph) -> dict[int, Array]:
     """Returns the outputs of ``--expect``, by the number of the output."""
     names, result = bench_report.output_names(graph), dict[int, Array]()
     for text in args.expect:
-        name, _, path = text.partition("=")
-        if not path:
-            raise rlx.InputError("--expect", got=text, expected="OUTPUT=FILE.npy")
-        if name not in names:
-            hint = did_you_mean(name, names)
-            raise rlx.UnknownNameError(f"the model has no output {name!r}", hint=hint)
-        try:
-            with open_regular(path) as file:
-                result[names.index(name)] = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, MemoryError) as error:
-            raise rlx.InputError(f"{path} holds no array", got=error) from error
+        expected = "OUTPUT=FILE.npy"
+        name, _, array = model_options.array_of(text, "--expect", expected, "output", names)
+        result[names.index(name)] = array
     return result
 
 

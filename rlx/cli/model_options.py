@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,28 @@ def saved(inputs: Mapping[str, Array], folder: Path) -> dict[str, Any]:
     return {"names": list(inputs), "inputs": str(path)}
 
 
+def array_of(
+    text: str, option: str, expected: str, what: str, names: Collection[str]
+) -> tuple[str, str, Array]:
+    """Reads the value of an option such as ``--input NAME=FILE.npy``: the name, the file, and its array.
+
+    Raises:
+        InputError: The value is not of the expected form, or the file holds no array.
+        UnknownNameError: The model has no input or output (``what``) of that name.
+    """
+    name, _, path = text.partition("=")
+    if not path:
+        raise rlx.InputError(option, got=text, expected=expected)
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise rlx.UnknownNameError(f"the model has no {what} {name!r}", hint=hint)
+    try:
+        with open_regular(path) as file:
+            return name, path, np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, MemoryError, UnfitFileError) as error:
+        raise rlx.InputError(f"{path} holds no array", got=error) from error
+
+
 def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
     """The values of the inputs: those in files, and made-up ones.
 
@@ -167,18 +189,10 @@ def inputs_of(args: argparse.Namespace, graph: Graph) -> dict[str, Array]:
     """
     results = {name: made_up(graph.named(name)) for name in graph.input_names}
     for text in args.input:
-        name, _, path = text.partition("=")
-        if not path:
-            raise rlx.InputError("--input", got=text, expected="NAME=FILE.npy")
-        if name not in results:
-            hint = did_you_mean(name, graph.input_names)
-            raise rlx.UnknownNameError(f"the model has no input {name!r}", hint=hint)
-        try:
-            with open_regular(path) as file:
-                results[name] = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, MemoryError, UnfitFileError) as error:
-            raise rlx.InputError(f"{path} holds no array", got=error) from error
-        got, wanted = np.shape(results[name]), graph.named(name).shape
+        expected = "NAME=FILE.npy"
+        name, path, array = array_of(text, "--input", expected, "input", graph.input_names)
+        results[name] = array
+        got, wanted = np.shape(array), graph.named(name).shape
         if got != wanted:
             raise rlx.InputError(
                 f"the shape of input {name!r}",
