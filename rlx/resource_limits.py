@@ -11,10 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import TypeVar
 
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, LimitError
+
+T = TypeVar("T")
+
+
+@contextmanager
+def during(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Gives a context variable a value for what is done inside the ``with``."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @dataclass(frozen=True)
@@ -122,11 +135,8 @@ def limits(
     for name, value in chosen.items():
         if not isinstance(value, int | float) or not value > 0:
             raise InputError(f"[limits] {name}", got=repr(value), expected="above 0")
-    token = _limits.set(replace(limits_now(), **chosen))
-    try:
+    with during(_limits, replace(limits_now(), **chosen)):
         yield
-    finally:
-        _limits.reset(token)
 
 
 @contextmanager
@@ -137,11 +147,8 @@ def budget() -> Iterator[Budget]:
         yield result
         return
     output = Budget(limits_now())
-    token = _open.set(output)
-    try:
+    with during(_open, output):
         yield output
-    finally:
-        _open.reset(token)
 
 
 def charge(what: str, elements: float = 0, nodes: int = 0) -> None:

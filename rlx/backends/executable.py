@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from rlx.cgroups import most_memory
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError
 from rlx.ir.opdef import Array, TensorType
+from rlx.resource_limits import during
 
 if TYPE_CHECKING:
     from rlx._ext.locks import ReadWriteLock, TryLock
@@ -488,11 +489,6 @@ def sharing_now() -> ParamSharing | None:
     return _sharing.get()
 
 
-@contextmanager
-def sharing(params: ParamSharing) -> Iterator[None]:
+def sharing(params: ParamSharing) -> AbstractContextManager[None]:
     """Has programs that are loaded meanwhile share params."""
-    token = _sharing.set(params)
-    try:
-        yield
-    finally:
-        _sharing.reset(token)
+    return during(_sharing, params)

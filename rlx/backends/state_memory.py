@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+from rlx.resource_limits import during
 
 if TYPE_CHECKING:
     from rlx.ir.opdef import Array
@@ -21,14 +23,9 @@ _PART = 1 << 16
 _states: ContextVar[StateMemory | None] = ContextVar("rlx_states", default=None)
 
 
-@contextmanager
-def with_state_memory(memory: StateMemory) -> Iterator[None]:
+def with_state_memory(memory: StateMemory) -> AbstractContextManager[None]:
     """Has programs that are loaded meanwhile keep states in this memory, and add to it those that it lacks."""
-    token = _states.set(memory)
-    try:
-        yield
-    finally:
-        _states.reset(token)
+    return during(_states, memory)
 
 
 def state_memory(value: Value, made: Callable[[Value], M]) -> M:

@@ -6,8 +6,8 @@ import atexit
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlx import flags
 from rlx.cost import store
 from rlx.errors import RlxError
 from rlx.locks import Lock
+from rlx.resource_limits import during
 
 _log = logging.getLogger(__name__)
 # Seconds that the end of the process waits for a measurement, which looks between figures whether it should stop.
@@ -23,14 +24,9 @@ _STOP_S = 2.0
 _waits: ContextVar[bool] = ContextVar("rlx_waits_for_figures", default=False)
 
 
-@contextmanager
-def waiting_for_figures() -> Iterator[None]:
+def waiting_for_figures() -> AbstractContextManager[None]:
     """Has devices measured before one is chosen, for the calls inside it: commands that end at once."""
-    token = _waits.set(True)
-    try:
-        yield
-    finally:
-        _waits.reset(token)
+    return during(_waits, True)
 
 
 def waits() -> bool:

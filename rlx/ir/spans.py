@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from time import perf_counter_ns
 from typing import Any
 
 from rlx.dataclasses import dataclass
+from rlx.resource_limits import during
 
 PHASE, CALL, KERNEL, PART = "phase", "call", "kernel", "host part"
 
@@ -42,14 +43,9 @@ Watcher = Callable[[str, float | None], None]
 _watcher: ContextVar[Watcher | None] = ContextVar("rlx_watcher", default=None)
 
 
-@contextmanager
-def watched(watcher: Watcher | None) -> Iterator[None]:
+def watched(watcher: Watcher | None) -> AbstractContextManager[None]:
     """Tells what is done inside it: each phase as it begins, and how far long ones are."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return during(_watcher, watcher)
 
 
 def watcher() -> Watcher | None:
@@ -73,18 +69,13 @@ def progress(part: float, what: str) -> None:
 _check: ContextVar[Callable[[], None] | None] = ContextVar("rlx_check", default=None)
 
 
-@contextmanager
-def checked(check: Callable[[], None] | None) -> Iterator[None]:
+def checked(check: Callable[[], None] | None) -> AbstractContextManager[None]:
     """Has ``check`` called between the steps of what is done inside it.
 
     Args:
         check: A function whose exceptions end the work; None for no call.
     """
-    token = _check.set(check)
-    try:
-        yield
-    finally:
-        _check.reset(token)
+    return during(_check, check)
 
 
 def checkpoint() -> None:
@@ -99,11 +90,10 @@ def phases() -> Iterator[list[Span]]:
     """Collects the phases inside it, the inner ones before those around them. Who collects around it has them too."""
     results: list[Span] = []
     outer = _open.get()
-    token = _open.set(results)
     try:
-        yield results
+        with during(_open, results):
+            yield results
     finally:
-        _open.reset(token)
         if outer is not None:
             outer += results
 

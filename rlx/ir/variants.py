@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.errors import CompileError, did_you_mean
+from rlx.resource_limits import during
 from rlx.sizes import hinted, preferring
 
 Limits = Mapping[str, int]
@@ -182,8 +183,5 @@ _watching: ContextVar[tuple[list[tuple[Family, Any, tuple[Variant, ...]]], ...]]
 def watching() -> Iterator[list[tuple[Family, Any, tuple[Variant, ...]]]]:
     """A list of what is chosen meanwhile: the family, the problem, and the variants that were legal."""
     results: list[tuple[Family, Any, tuple[Variant, ...]]] = []
-    token = _watching.set((*_watching.get(), results))
-    try:
+    with during(_watching, (*_watching.get(), results)):
         yield results
-    finally:
-        _watching.reset(token)

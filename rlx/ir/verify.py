@@ -16,6 +16,7 @@ from rlx.errors import GraphError, VerifyError, describe
 from rlx.ir.opdef import PART, REGISTRY
 from rlx.ir.printer import print_around
 from rlx.ir.view import GraphView, NodeView
+from rlx.resource_limits import during
 
 # Subgraphs that are checked already, while a graph is: one that stands in many branches is checked once.
 _CHECKED: ContextVar[set[GraphView] | None] = ContextVar("checked", default=None)
@@ -37,11 +38,8 @@ def verify(graph: GraphView, after: str | None = None) -> None:
             _verify(graph, after)
             checked.add(graph)
         return
-    token = _CHECKED.set(set())
-    try:
+    with during(_CHECKED, set()):
         _verify(graph, after)
-    finally:
-        _CHECKED.reset(token)
 
 
 def _verify(graph: GraphView, after: str | None) -> None:

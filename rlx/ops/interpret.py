@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from rlx.errors import InputError
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ops.declare import evaluate
+from rlx.resource_limits import during
 
 T = TypeVar("T")
 # Trips that references may still make in this run, in a list of one; None for no bound.
@@ -47,14 +48,9 @@ def results_of(
     return values
 
 
-@contextmanager
-def trips_of_a_run(limit: int | None) -> Iterator[None]:
+def trips_of_a_run(limit: int | None) -> AbstractContextManager[None]:
     """Bounds the trips that the references of loops make inside, all together."""
-    token = _TRIPS.set(None if limit is None else [limit])
-    try:
-        yield
-    finally:
-        _TRIPS.reset(token)
+    return during(_TRIPS, None if limit is None else [limit])
 
 
 def count_trip() -> None:
