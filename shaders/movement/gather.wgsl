@@ -1,9 +1,7 @@
 // Result element c reads data[c . data_steps + indices[c . index_steps + d] . axis_steps]. An index
 // out of range takes the nearest entry: a shader can't report it.
 {% set E = "f16" if half else type[0] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ E }}>;
+{{ bindings(access, x=E, indices=type[1], y=E) }}
 
 {% if type[1] == two_words %}
 {% include "lib/wide_index.wgsl" %}

@@ -1,6 +1,5 @@
 // Elements with borders that repeat some of them: a coordinate outside of an axis stands for one inside.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ type[0] }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ type[1] }}>;
+{{ bindings(access, x=type[0], y=type[1]) }}
 
 {{ by_element(256, "e", "COUNT") }}
     var rest = e / UNIT;

@@ -1,9 +1,7 @@
 // Applies updates START to STOP in order. An invocation owns a part of the places of one line, so that
 // no two write the same element and the order of updates is kept. Indices out of range are left out.
 {% set T = type[2] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> updates: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<{{ type[1] }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<{{ T }}>;
+{{ bindings(access, updates=T, indices=type[1], y=T) }}
 
 {% include "lib/wide_one.wgsl" %}
 {% if type[1] == two_words %}

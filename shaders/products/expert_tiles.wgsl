@@ -1,8 +1,7 @@
 // Sorts rows by expert and lists tiles of up to BM rows, for grouped_tiles.wgsl. One workgroup counts the rows of each
 // expert, adds up the counts and writes the table. `table` holds the rows in their new order; then, for each tile, the
 // expert, the first place and the place past the last. Tiles that are not needed are empty.
-@group(0) @binding(0) var<storage, {{ access[0] }}> idx: array<{{ type[0] }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> table: array<i32>;
+{{ bindings(access, idx=type[0], table="i32") }}
 
 var<workgroup> count: array<atomic<u32>, {{ experts }}>;
 // Where an expert's rows, and its tiles, begin.

@@ -1,10 +1,7 @@
 // Row m times the matrix of its expert; a workgroup makes 64 columns of one row. f32, or f16 summed in f32.
 {% set E = "f32" %}
 {% import "lib/stored.wgsl" as stored with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<{{ stored.unit }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> idx: array<{{ type[2] }}>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> y: array<{{ stored.unit }}>;
+{{ bindings(access, x=stored.unit, w=stored.unit, idx=type[2], y=stored.unit) }}
 
 {% if type[2] == two_words %}
 {% include "lib/wide_index.wgsl" %}

@@ -1,6 +1,5 @@
 // Product of matrices of bytes in i32; a thread makes four columns of one row.
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
+{{ bindings(access, a="u32", b="u32") }}
 {% set vectors = false %}
 {% include "lib/scaled.wgsl" %}
 

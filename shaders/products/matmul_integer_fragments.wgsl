@@ -4,8 +4,7 @@
 // Matrix units take bytes of `b` fastest where those along k are neighbours, so that a thread turns blocks of 16 rows and 4
 // columns on the way into workgroup memory. Unsigned bytes are taken as signed ones plus 128, which adds 128 times the sums
 // of the other operand: these are products by a matrix of ones.
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<{{ "vec4<u32>" if k % 16 == 0 else "u32" }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
+{{ bindings(access, a="vec4<u32>" if k % 16 == 0 else "u32", b="u32") }}
 {% set vectors = true %}
 {% include "lib/scaled.wgsl" %}
 {% include "lib/bytes.wgsl" %}

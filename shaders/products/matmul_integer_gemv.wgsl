@@ -1,8 +1,7 @@
 // Product of matrices of bytes in i32 for few rows: a thread makes four columns of all rows, strips of threads divide
 // the sums among them, four k at a time, and load four squares of `b` before they multiply. Rows of both matrices are
 // whole words.
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
+{{ bindings(access, a="u32", b="u32") }}
 {% set vectors = true %}
 {% include "lib/scaled.wgsl" %}
 

@@ -1,8 +1,7 @@
 // Product of matrices of bytes in i32, tiled like matmul.wgsl. Four bytes along k are a word. In `a` they are stored so;
 // those of `b` are transposed on the way into workgroup memory. A thread makes TM x TN sums, four products at a time.
 // Rows of both matrices are whole words.
-@group(0) @binding(0) var<storage, {{ access[0] }}> a: array<u32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> b: array<u32>;
+{{ bindings(access, a="u32", b="u32") }}
 {% set vectors = true %}
 {% include "lib/scaled.wgsl" %}
 

@@ -3,8 +3,7 @@
 {% set gates = {"lstm": 4, "gru": 3, "gru_linear": 3}.get(cell, 1) %}
 {% set gru = cell in ("gru", "gru_linear") %}
 {% set index = namespace(next=2) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> xw: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> r: array<f32>;
+{{ bindings(access, xw="f32", r="f32") }}
 {% for name, there, kind in (("bias", has_bias, "f32"), ("peep", has_p, "f32"), ("lengths", has_seq_lens, "i32"),
                              ("y", 1, "f32"), ("last_h", 1, "f32"), ("last_c", cell == "lstm", "f32"),
                              ("rows", not local, "f32")) if there %}

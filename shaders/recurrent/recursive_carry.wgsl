@@ -1,7 +1,6 @@
 // The state before each block of a row, one workgroup per row: the state before the previous block times a power of the
 // filter's step matrix, plus the state that the previous block adds by itself.
-@group(0) @binding(0) var<storage, {{ access[0] }}> added: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> power: array<f32>;
+{{ bindings(access, added="f32", power="f32") }}
 {% if has_zi %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> zi: array<f32>;
 {% endif %}

@@ -1,11 +1,7 @@
 // Steps FIRST to LAST - 1 of the selective scan; a thread per channel, 64 channels per workgroup. Few
 // states are kept in registers, many in the buffer that carries them from call to call.
 {% set out = 6 if has_d else 5 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> delta: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> a: array<f32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> b: array<f32>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> c: array<f32>;
+{{ bindings(access, x="f32", delta="f32", a="f32", b="f32", c="f32") }}
 {% if has_d %}
 @group(0) @binding(5) var<storage, {{ access[5] }}> d: array<f32>;
 {% endif %}

@@ -1,9 +1,6 @@
 // Resizing along one axis by tables of taps and weights; a thread per result. Other
 // calls add the taps outside of the given range to the result.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> weights: array<f32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> y: array<f32>;
+{{ bindings(access, x="f32", indices="i32", weights="f32", y="f32") }}
 
 {{ by_element(256, "e", "OUTER * COUNT * INNER") }}
     let row = ((e / INNER) % COUNT) * TAPS;

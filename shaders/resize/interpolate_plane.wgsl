@@ -3,8 +3,7 @@
 // entries `columns` (`lines`) that a thread reads, and the weight. No tap has weight 0: such an entry may be infinite.
 {% set across, high = (size[1] + 3) // 4, (size[0] + 3) // 4 %}
 {% set wide = size[1] is divisibleby(4) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ "vec4<f32>" if wide else "f32" }}>;
+{{ bindings(access, x="f32", y="vec4<f32>" if wide else "f32") }}
 
 fn store(index: u32, column: u32, v: vec4<f32>) {
 {% if wide %}

@@ -2,8 +2,7 @@
 // positions are quotients of whole numbers, so that a position between two entries is never taken for a neighbour.
 {% set align = coordinates == "align_corners" %}
 {% set whole = align or coordinates == "asymmetric" %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> indices: array<i32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> weights: array<f32>;
+{{ bindings(access, indices="i32", weights="f32") }}
 
 // A quotient, rounded down.
 fn floored(above: i32, below: i32) -> i32 {

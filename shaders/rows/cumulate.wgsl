@@ -4,8 +4,7 @@
 {% set op = "*" if product else "+" %}
 {% set start = number(T, 1 if product else 0) %}
 {% set lanes = 64 if n is preferably_within(512) else 256 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
+{{ bindings(access, x=T, y=T) }}
 
 var<workgroup> part: array<{{ T }}, {{ lanes }}>;
 

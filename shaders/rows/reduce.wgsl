@@ -3,8 +3,7 @@
 {% set T = type[0] %}
 {% set width = 256 // parts %}
 {% set apart = 1 if inner == 1 else width %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
+{{ bindings(access, x=T, y=T) }}
 
 {% if parts > 1 %}
 var<workgroup> part: array<{{ T }}, 256>;

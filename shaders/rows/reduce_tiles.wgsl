@@ -14,8 +14,7 @@
 {% set extreme = kind in ("max", "min") %}
 {% set bits = "vec4<u32>" if wide else "u32" %}
 {% set neutral = number(E, 1 if kind == "prod" else 0) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ P }}>;
+{{ bindings(access, x=E, y=P) }}
 
 {% if parts > 1 %}
 var<workgroup> part: array<{{ P }}, 256>;

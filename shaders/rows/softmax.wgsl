@@ -2,8 +2,7 @@
 {% set lanes = 64 if n <= 256 else 256 %}
 {% set E = "f32" %}
 {% import "lib/stored.wgsl" as stored with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ stored.unit }}>;
+{{ bindings(access, x=stored.unit, y=stored.unit) }}
 
 var<workgroup> part: array<f32, {{ lanes }}>;
 

@@ -7,8 +7,7 @@
 {% set largest = "max(max({0}.x, {0}.y), max({0}.z, {0}.w))" if wide else "{0}" %}
 {% set sum = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
 {% import "lib/stored.wgsl" as stored with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ stored.unit }}>;
+{{ bindings(access, x=stored.unit, y=stored.unit) }}
 
 {% include "lib/row_total.wgsl" %}
 

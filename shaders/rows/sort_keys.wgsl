@@ -3,8 +3,7 @@
 {# A key of two words, and the position behind it. #}
 {% set PAIR = "vec4<u32>" if wide else "vec2<u32>" %}
 {% set last = "vec2<u32>(0xffffffffu)" if wide else "0xffffffffu" %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> pairs: array<{{ PAIR }}>;
+{{ bindings(access, x=T, pairs=PAIR) }}
 
 {% include "lib/sort_key.wgsl" %}
 

@@ -1,8 +1,6 @@
 // The first k entries of a row in order: a bitonic sort in workgroup memory, one workgroup per row.
 {% set T = type[0] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> values: array<{{ T }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> indices: array<i32>;
+{{ bindings(access, x=T, values=T, indices="i32") }}
 
 {% set last = "vec2<u32>(0xffffffffu)" if T == two_words else "0xffffffffu" %}
 var<workgroup> key: array<{{ "vec2<u32>" if T == two_words else "u32" }}, {{ m }}>;

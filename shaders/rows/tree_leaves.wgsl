@@ -1,10 +1,7 @@
 // The leaf that a row comes to in a tree; a thread for each row and tree. A node is the bits of its split, its feature
 // (-1 for a leaf), the first of the two nodes that follow (or the leaf's number) and its question: 0 at most the split,
 // 1 below it, 2 equal to it, and 4 more where NaN answers yes.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> nodes: array<vec4<i32>>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> roots: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> leaves: array<i32>;
+{{ bindings(access, x="f32", nodes="vec4<i32>", roots="i32", leaves="i32") }}
 
 {% include "lib/nan.wgsl" %}
 

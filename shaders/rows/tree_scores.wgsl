@@ -1,8 +1,6 @@
 // Joins the scores of the leaves of all trees for one row and target; one workgroup per result. For the least and the
 // largest, a leaf without a score has the bits of NaN.
-@group(0) @binding(0) var<storage, {{ access[0] }}> leaves: array<i32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> held: array<u32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, leaves="i32", held="u32", y="f32") }}
 
 var<workgroup> part: array<f32, 64>;
 var<workgroup> given: array<u32, 64>;

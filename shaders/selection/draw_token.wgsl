@@ -1,10 +1,6 @@
 // A token of its candidates, which come in the order of their logits: a penalty for recent tokens, then temperature, top-k,
 // softmax, top-p and min-p. -1 where tokens that are no candidates might be drawn, or the best logit is not finite.
-@group(0) @binding(0) var<storage, {{ access[0] }}> values: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> indices: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> tokens: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> settings: array<f32>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> y: array<i32>;
+{{ bindings(access, values="f32", indices="i32", tokens="i32", settings="f32", y="i32") }}
 
 const LEAST = -1e30;
 var<workgroup> score: array<f32, {{ k }}>;

@@ -1,14 +1,8 @@
 // The boxes of each row of sorted scores that are kept; one workgroup per row. It goes through the row in blocks of 256: boxes
 // that an earlier one covers are dropped, then those that a kept one of the block covers. A call does some blocks, and keeps
 // in `progress` how many boxes are kept and how many blocks are done; calls behind the last block do nothing.
-@group(0) @binding(0) var<storage, {{ access[0] }}> boxes: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> scores: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> places: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> limit: array<vec2<u32>>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> overlap: array<f32>;
-@group(0) @binding(5) var<storage, {{ access[5] }}> least: array<f32>;
-@group(0) @binding(6) var<storage, {{ access[6] }}> kept: array<i32>;
-@group(0) @binding(7) var<storage, {{ access[7] }}> progress: array<vec2<u32>>;
+{{ bindings(access, boxes="f32", scores="f32", places="i32", limit="vec2<u32>", overlap="f32", least="f32",
+            kept="i32", progress="vec2<u32>") }}
 
 var<workgroup> corner: array<vec4<f32>, 256>;
 // By word, then by box: a bit for each earlier box of the block that covers it.

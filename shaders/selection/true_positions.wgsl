@@ -1,7 +1,5 @@
 // The coordinates of elements that are true. Each knows how many there are before it.
-@group(0) @binding(0) var<storage, {{ access[0] }}> ones: array<i32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> before: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<vec2<u32>>;
+{{ bindings(access, ones="i32", before="i32", y="vec2<u32>") }}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

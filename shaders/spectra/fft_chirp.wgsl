@@ -3,9 +3,7 @@
 {% set count = n if stage == "gather" else m %}
 {% set source = n if stage == "spread" else m %}
 {% set factors = m if stage == "filter" else n %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> factor: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, x="f32", factor="f32", y="f32") }}
 
 {{ by_element(256, "t", (rows * count) ~ "u") }}
     let row = t / {{ count }}u;

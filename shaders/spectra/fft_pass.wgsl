@@ -3,9 +3,7 @@
 // first read and the last write.
 {% from "lib/butterfly.wgsl" import butterfly with context %}
 {% set part = length // radix %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, x="f32", roots="f32", y="f32") }}
 
 // z times a twiddle factor of the table.
 fn turn(z: vec2<f32>, index: u32) -> vec2<f32> {

@@ -9,8 +9,7 @@
 {% from "lib/fft_passes.wgsl" import points, each, butterflies, exchange, mirrored with context %}
 {% from "lib/dft.wgsl" import dft_place with context %}
 {% set ends = namespace(binding=2) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ "vec2<f32>" if wide else "f32" }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<vec2<f32>>;
+{{ bindings(access, x="vec2<f32>" if wide else "f32", roots="vec2<f32>") }}
 {% if chirped %}
 @group(0) @binding({{ ends.binding }}) var<storage, {{ access[ends.binding] }}> chirp: array<vec2<f32>>;
 {% set ends.binding = ends.binding + 1 %}

@@ -1,7 +1,6 @@
 // The least and the largest sample of each block of a row, one thread per block: all the least
 // first, then all the largest.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> extremes: array<f32>;
+{{ bindings(access, x="f32", extremes="f32") }}
 
 {{ by_element(64, "t", "ROWS * BLOCKS") }}
     let first = (t % BLOCKS) * BLOCK;

@@ -2,10 +2,7 @@
 // winner nearby, and wins when nothing higher is left nearby. The others stay undecided (2). A state
 // changes only from 2, so it does not matter from which of two rounds a neighbour's state is read. The
 // last round only marks those that lose to winners of the round before.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> positions: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<atomic<i32>>;
+{{ bindings(access, x="f32", positions="i32", counts="i32", keep="atomic<i32>") }}
 
 {{ by_element(64, "t", "ROWS * CANDIDATES") }}
     let row = t / CANDIDATES;

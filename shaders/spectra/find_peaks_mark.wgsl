@@ -1,8 +1,6 @@
 // Marks the samples that are local maxima, one thread per sample: the middle of a run of equal
 // samples with smaller ones on both sides. Whole blocks of equal samples are jumped over.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> extremes: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> marks: array<i32>;
+{{ bindings(access, x="f32", extremes="f32", marks="i32") }}
 
 fn flat(block: u32, value: f32) -> bool {
     return extremes[block] == value && extremes[ROWS * BLOCKS + block] == value;

@@ -1,11 +1,6 @@
 // Prominence and width of each peak, and whether they are within their bounds, one thread per peak.
 // Whole blocks without a sample that would end a walk are jumped over.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> extremes: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> positions: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> counts: array<i32>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> keep: array<i32>;
-@group(0) @binding(5) var<storage, {{ access[5] }}> prominences: array<f32>;
+{{ bindings(access, x="f32", extremes="f32", positions="i32", counts="i32", keep="i32", prominences="f32") }}
 
 {% set edge = {"left": "(i + 1) % i32(BLOCK) == 0", "right": "i % i32(BLOCK) == 0 && i + i32(BLOCK) <= i32(N)"} %}
 {% for side, sign in [("left", "-"), ("right", "+")] %}

@@ -1,11 +1,6 @@
 // The order of the undecided peaks of a row: by height, higher first; of equal peaks the later first. Each
 // counts the undecided peaks before it, here those among the peaks START to END. The last part writes the order.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> positions: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> counts: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<i32>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> ranks: array<i32>;
-@group(0) @binding(5) var<storage, {{ access[5] }}> order: array<i32>;
+{{ bindings(access, x="f32", positions="i32", counts="i32", keep="i32", ranks="i32", order="i32") }}
 
 {{ by_element(64, "t", "ROWS * CANDIDATES") }}
     let row = t / CANDIDATES;

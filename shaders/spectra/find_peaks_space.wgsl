@@ -1,9 +1,6 @@
 // Decides the peaks that are still undecided, one workgroup per row: START to END in the order of their
 // height. Each that is still undecided wins, and its neighbours lose.
-@group(0) @binding(0) var<storage, {{ access[0] }}> positions: array<i32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> counts: array<i32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> order: array<i32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> keep: array<i32>;
+{{ bindings(access, positions="i32", counts="i32", order="i32", keep="i32") }}
 
 var<workgroup> open: u32;
 

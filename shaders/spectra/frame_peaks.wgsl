@@ -7,10 +7,7 @@
 {% set lanes = count * threads %}
 {% set pairs = (segments + 1) // 2 %}
 {% set passes = radices|length %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<vec2<f32>>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> taper: array<f32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> weights: array<f32>;
+{{ bindings(access, x="f32", roots="vec2<f32>", taper="f32", weights="f32") }}
 {% if apart %}
 @group(0) @binding(4) var<storage, {{ access[4] }}> values: array<f32>;
 @group(0) @binding(5) var<storage, {{ access[5] }}> places: array<i32>;

@@ -5,9 +5,7 @@
 {% set chunk = ([bins, 512 if frames == 4 else 2048]|min)|at_least(1) %}
 {% set once = bins <= chunk %}
 {% set V = "vec4<f32>" if frames == 4 else "f32" %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, spec="f32", filters="f32", y="f32") }}
 
 var<workgroup> power: array<{{ V }}, {{ chunk }}>;
 var<workgroup> part: array<{{ V }}, 256>;

@@ -1,11 +1,6 @@
 // Gradient of the log-mel spectrogram, one frame per workgroup and a bin per lane: the gradients of
 // 256 mels at a time stand in workgroup memory. top holds the largest mel of the frame, or of all.
-@group(0) @binding(0) var<storage, {{ access[0] }}> spec: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> filters: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> dy: array<f32>;
-@group(0) @binding(3) var<storage, {{ access[3] }}> mels: array<f32>;
-@group(0) @binding(4) var<storage, {{ access[4] }}> top: array<f32>;
-@group(0) @binding(5) var<storage, {{ access[5] }}> dx: array<f32>;
+{{ bindings(access, spec="f32", filters="f32", dy="f32", mels="f32", top="f32", dx="f32") }}
 
 var<workgroup> part: array<f32, 256>;
 

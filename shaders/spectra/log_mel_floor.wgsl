@@ -1,7 +1,5 @@
 // The floor of log-mel levels, 8 below the maximum of everything, and their scaling.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> top: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, x="f32", top="f32", y="f32") }}
 
 {% include "lib/nan.wgsl" %}
 

@@ -1,7 +1,6 @@
 // Real rows as complex ones in block layout, one thread per complex number: an even row pairs its
 // samples, an odd one gets imaginary parts 0.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> z: array<f32>;
+{{ bindings(access, x="f32", z="f32") }}
 
 {{ by_element(256, "t", "ROWS * LENGTH") }}
     let i = t % LENGTH;

@@ -1,9 +1,7 @@
 // The one-sided spectrum of real rows from the transform of their packed form, one thread per bin.
 // For an even row, with a = Z[k], b = conj Z[n / 2 - k], w = exp(-2 pi i k / n):
 // X[k] = (a + b) / 2 - i w (a - b) / 2 (Cooley, Lewis & Welch 1970).
-@group(0) @binding(0) var<storage, {{ access[0] }}> z: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> roots: array<f32>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> y: array<f32>;
+{{ bindings(access, z="f32", roots="f32", y="f32") }}
 
 {{ by_element(256, "t", "ROWS * BINS") }}
     let k = t % BINS;

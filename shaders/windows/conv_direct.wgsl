@@ -3,8 +3,7 @@
 {% set c = channels // parts %}
 {% set last = 3 if has_bias else 2 %}
 {% set across = (out[2] + 3) // 4 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
+{{ bindings(access, x="f32", w="f32") }}
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}

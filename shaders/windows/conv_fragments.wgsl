@@ -28,8 +28,7 @@
 {% set biased = has_bias and splits is not may_exceed(1) %}
 {% set last = 3 if biased else 2 %}
 {% set checked = checks[0] or checks[1] or checks[2] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ E }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<{{ loader.unit(rounded, c) }}>;
+{{ bindings(access, x=E, w=loader.unit(rounded, c)) }}
 {% if biased %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<{{ E }}>;
 {% endif %}

@@ -5,8 +5,7 @@
 {% set across = (out[2] + 3) // 4 %}
 {% set high = (out[1] + tall - 1) // tall %}
 {% import "lib/strips.wgsl" as strips with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ "vec4<f32>" if strips.wide else "f32" }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
+{{ bindings(access, x="vec4<f32>" if strips.wide else "f32", w="f32") }}
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}

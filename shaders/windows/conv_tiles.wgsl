@@ -26,8 +26,7 @@
 {% set loads_x = quads if wide_x else bk %}
 {% set biased = has_bias and splits is not may_exceed(1) %}
 {% set last = 3 if biased else 2 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ "vec4<f32>" if wide_x else "f32" }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<{{ "vec4<f32>" if wide_w else "f32" }}>;
+{{ bindings(access, x="vec4<f32>" if wide_x else "f32", w="vec4<f32>" if wide_w else "f32") }}
 {% if biased %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}

@@ -5,8 +5,7 @@
 {% set last = 3 if has_bias else 2 %}
 {% set blocks = (m + per_thread - 1) // per_thread %}
 {% set taps = kernel[0] * kernel[1] * kernel[2] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> w: array<f32>;
+{{ bindings(access, x="f32", w="f32") }}
 {% if has_bias %}
 @group(0) @binding(2) var<storage, {{ access[2] }}> bias: array<f32>;
 {% endif %}

@@ -2,8 +2,7 @@
 {% set T = type[0] %}
 {% set step = 256 if shared else 1 %}
 {% set taps = kernel[0] * kernel[1] * kernel[2] %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ T }}>;
+{{ bindings(access, x=T, y=T) }}
 {% if shared %}
 var<workgroup> part: array<{{ T }}, 256>;
 {% endif %}

@@ -4,8 +4,7 @@
 {% set across = (out[2] + 3) // 4 %}
 {% set high = (out[1] + tall - 1) // tall %}
 {% import "lib/strips.wgsl" as strips with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ V if strips.wide else T }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<{{ V if out[2] is divisibleby(4) else T }}>;
+{{ bindings(access, x=V if strips.wide else T, y=V if out[2] is divisibleby(4) else T) }}
 
 fn combine(a: {{ V }}, b: {{ V }}) -> {{ V }} {
 {% if kind == "sum" %}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module, resources
 from importlib.resources.abc import Traversable
@@ -127,6 +127,14 @@ def _index(type: str, text: str) -> str:
     return f"index_of({text})" if type == _TWO_WORDS else text
 
 
+def _bindings(access: Sequence[str], **types: str) -> str:
+    """The first bindings of a kernel, in their order: names, and the types of their elements."""
+    return "\n".join(
+        f"@group(0) @binding({i}) var<storage, {access[i]}> {name}: array<{type}>;"
+        for i, (name, type) in enumerate(types.items())
+    )
+
+
 # The start of a kernel; ``header`` has its constants. Large numbers of workgroups are folded into two dimensions.
 _START = """@compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {{
@@ -149,7 +157,7 @@ def _by_element(threads: object, name: str, count: str) -> str:
 GLOBALS.update(
     cosine=partial(_of_turn, math.cos), sine=partial(_of_turn, math.sin), literal=literal,
     operation=_operation, number=_number, index=_index, two_words=_TWO_WORDS,
-    by_group=_by_group, by_element=_by_element,
+    bindings=_bindings, by_group=_by_group, by_element=_by_element,
 )  # fmt: skip
 
 
