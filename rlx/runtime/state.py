@@ -54,34 +54,6 @@ class RuntimeState:
         sized: The executable of a graph with dims; None for other graphs.
     """
 
-    __slots__ = (
-        "_compiled",
-        "_compiled_of",
-        "_holder",
-        "arguments",
-        "binding",
-        "closed",
-        "executable",
-        "extents",
-        "graph",
-        "handles",
-        "lock",
-        "lowered",
-        "missing",
-        "names",
-        "outputs",
-        "pending",
-        "placement",
-        "precomputed",
-        "routers",
-        "sized",
-        "splits",
-        "target",
-        "uncompiled",
-        "values",
-        "was_incomplete",
-    )
-
     def __init__(
         self,
         holder: Any,
