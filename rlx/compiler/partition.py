@@ -16,6 +16,7 @@ from rlx.dataclasses import dataclass
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.opdef import Array
 from rlx.ops.placeholders import LEAVES
+from rlx.passes.schedule import extract
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,27 +87,10 @@ def _stages(graph: Graph, hosted: Mapping[int, str]) -> dict[int, int]:
 def _partition(
     graph: Graph, inside: Sequence[Node], wanted: Sequence[Node], on_host: bool
 ) -> Partition:
-    new = Graph(f"{graph.name}, on the host" if on_host else graph.name)
-    results: dict[int, Node] = {}
-    reads: list[int] = []
-
-    def operand(node: Node) -> Node:
-        if node.id not in results:
-            if node.op == "constant":
-                results[node.id] = new.constant(node.attrs["value"], node.dtype)
-            elif node.op == "param" and not on_host:
-                results[node.id] = new.param(node.name, node.shape, node.dtype)
-            else:
-                reads.append(node.id)
-                results[node.id] = new.input(f"value:{node.id}", node.shape, node.dtype)
-        return results[node.id]
-
-    for node in inside:
-        operands = [operand(item) for item in node.inputs]
-        results[node.id] = new.add_node(node.opdef, operands, dict(node.attrs), node.name)
-        results[node.id].source = node.source
-    new.set_outputs([results[node.id] for node in wanted])
-    return Partition(new, tuple(reads), tuple(node.id for node in wanted), on_host)
+    name = f"{graph.name}, on the host" if on_host else graph.name
+    new, reads = extract(name, inside, wanted, "value:{}", params=not on_host)
+    ids = [tuple(node.id for node in nodes) for nodes in (reads, wanted)]
+    return Partition(new, ids[0], ids[1], on_host)
 
 
 @dataclass(frozen=True, eq=False)

@@ -384,7 +384,7 @@ class Scheduler:
             if len(node.types) == 1
             and (node.id in outputs or any(user.id not in pending for user in self._users[node.id]))
         ]
-        graph, reads = _extract(run, escaping)
+        graph, reads = extract(f"host part at {run[0].name}", run, escaping, "v{}")
         for node in escaping:
             self._values[node.id] = (self._new(node.type, "temp", node.name),)
         reasons = dict.fromkeys(
@@ -455,9 +455,19 @@ def check_supported(graph: Graph, kernel_set: str, device: str, allow_host: bool
         )
 
 
-def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list[Node]]:
-    """Nodes as a graph of their own, with constants and params, and the nodes that it reads as inputs."""
-    graph = Graph(f"host part at {run[0].name}")
+def extract(
+    name: str, run: Sequence[Node], escaping: Sequence[Node], inputs: str, params: bool = True
+) -> tuple[Graph, list[Node]]:
+    """Nodes as a graph of their own, with constants, and the nodes that it reads as inputs.
+
+    Args:
+        name: The name of the graph.
+        run: The nodes, in order.
+        escaping: Those whose values are its outputs.
+        inputs: The names of its inputs, with a place for the id of the node that each is.
+        params: Whether params are its own; otherwise they are inputs, too.
+    """
+    graph = Graph(name)
     copies: dict[int, Node] = {}
     reads: list[Node] = []
     for node in run:
@@ -466,13 +476,14 @@ def _extract(run: Sequence[Node], escaping: Sequence[Node]) -> tuple[Graph, list
                 continue
             if operand.op == "constant":
                 copies[operand.id] = graph.constant(operand.attrs["value"], operand.dtype)
-            elif operand.op == "param":
+            elif operand.op == "param" and params:
                 copies[operand.id] = graph.param(operand.name, operand.shape, operand.dtype)
             else:
-                copies[operand.id] = graph.input(f"v{operand.id}", operand.shape, operand.dtype)
+                called = inputs.format(operand.id)
+                copies[operand.id] = graph.input(called, operand.shape, operand.dtype)
                 reads.append(operand)
             copies[operand.id].source = operand.source
-        inputs = [copies[o.id] for o in node.inputs]
-        copies[node.id] = graph.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
+        operands = [copies[o.id] for o in node.inputs]
+        copies[node.id] = graph.add_node(node.opdef, operands, node.attrs, node.name, node.source)
     graph.set_outputs([copies[node.id] for node in escaping])
     return graph, reads
