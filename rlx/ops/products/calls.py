@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlx.ir.dtype import DType
@@ -43,14 +43,14 @@ def call_product_webgpu(
     units = halves(DType.F32 if simple else DType.F16, emitter.limits)
     problem = MatmulProblem(m, parts, params["k"], batch, gated, simple, whole, units)
     if not may_exceed(m, FEW_ROWS) and not params["transposed_b"]:
-        _few("gemv", problem, emitter, operands, results, params)
+        few_rows_product("gemv", emitter, operands, results, params, problem)
         return
     variant = MATMUL.choose(problem, emitter)
     kernel = "matmul"
     if isinstance(variant, FragmentVariant):
         kernel = "matmul_fragments"
         params |= {**fragment_params(emitter.limits), "rounded": int(simple), "fragments": 1}
-    _tiled(kernel, problem, variant, 2 * ENOUGH, emitter, operands, results, params)
+    tiled_product(kernel, variant, emitter, operands, results, params, 2 * ENOUGH, problem)
 
 
 def few_rows_product(
@@ -59,26 +59,22 @@ def few_rows_product(
     operands: Sequence[Any],
     results: Sequence[Any],
     params: dict[str, Any],
+    problem: MatmulProblem | None = None,
 ) -> None:
-    """Writes the calls of a kernel like gemv.wgsl that makes one product; otherwise as ``tiled_product``."""
-    params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
-    problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
-    _few(kernel, problem, emitter, operands, results, params)
-
-
-def _few(
-    kernel: str,
-    problem: MatmulProblem,
-    emitter: Emitter,
-    operands: Sequence[Any],
-    results: Sequence[Any],
-    params: dict[str, Any],
-) -> None:
+    """Writes the calls of a kernel like gemv.wgsl; without a problem it makes one product."""
+    if problem is None:
+        params, problem = _single(params)
     cut = strips(problem)
     across = sum(math.ceil(n / cut.columns) for n in problem.parts)
     work = problem.batch * across
     params |= cut._asdict()
     write_product(kernel, Split(cut.splits), work, across, emitter, operands, results, params)
+
+
+def _single(params: Mapping[str, Any]) -> tuple[dict[str, Any], MatmulProblem]:
+    """The parameters and the problem of one product without biases."""
+    whole = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
+    return whole, MatmulProblem(params["m"], whole["parts"], params["k"], params["batch"])
 
 
 def tiled_product(
@@ -89,26 +85,14 @@ def tiled_product(
     results: Sequence[Any],
     params: dict[str, Any],
     limit: int,
+    problem: MatmulProblem | None = None,
 ) -> None:
-    """Writes the calls of a kernel that makes one product without biases in the tiles of a variant.
+    """Writes the calls of a kernel in the tiles of a variant; without a problem it makes one product without biases.
 
     Sums are split up to ``limit`` workgroups.
     """
-    params = {"transposed_a": 0, **params, "parts": (params["n"],), "gated": 0}
-    problem = MatmulProblem(params["m"], params["parts"], params["k"], params["batch"])
-    _tiled(kernel, problem, variant, limit, emitter, operands, results, params)
-
-
-def _tiled(
-    kernel: str,
-    problem: MatmulProblem,
-    variant: Variant,
-    limit: int,
-    emitter: Emitter,
-    operands: Sequence[Any],
-    results: Sequence[Any],
-    params: dict[str, Any],
-) -> None:
+    if problem is None:
+        params, problem = _single(params)
     splits, length = partitions(problem, variant, limit)
     across = sum(math.ceil(n / variant.params["bn"]) for n in problem.parts)
     params |= {**variant.params, "splits": splits, "partition_k": length}
