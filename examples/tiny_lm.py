@@ -23,7 +23,7 @@ import rlx
 from rlx.importers.gguf import TYPES
 from rlx.ir.dtype import DType, store
 from rlx.ops import quantize_blocks
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.block_formats import FORMATS
 
 _ALIGNMENT = 32
 CONTEXT = 96

@@ -25,9 +25,9 @@ from rlx.ir import container
 from rlx.ir.dtype import DType, widen
 from rlx.ir.opdef import REGISTRY
 from rlx.ir.shape import estimated
+from rlx.ops.block_formats import FORMATS, scrambled_blocks
 from rlx.ops.conformance_cases import cases
 from rlx.ops.interpret import interpret
-from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
 from rlx.runtime.device_bench import made_up
 
 ADDRESSES = 4 << 30  # bytes; what the libraries map at start counts

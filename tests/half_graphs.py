@@ -3,7 +3,7 @@
 import numpy as np
 
 import rlx
-from rlx.ops.products.block_formats import FORMATS, scrambled_blocks
+from rlx.ops.block_formats import FORMATS, scrambled_blocks
 
 
 def product(  # noqa: PLR0913 - what a product may be

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from rlx.ops.products.block_formats import FORMATS, decode_blocks
+from rlx.ops.block_formats import FORMATS, decode_blocks
 
 # Families by what differs; the rest is Llama.
 NEOX = {

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 
 from rlx.importers.gguf import TYPES
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.block_formats import FORMATS
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 SAFE_TYPES = {"f8": "F64", "f4": "F32", "f2": "F16", "i8": "I64", "i4": "I32", "i2": "I16",

@@ -12,7 +12,7 @@ from rlx.abi.products import SCHEMES
 from rlx.backends.base import CompileOptions
 from rlx.errors import DTypeError, InputError, ShapeError, UnknownNameError
 from rlx.ops import decode_blocks, quantize_blocks, quantize_groups
-from rlx.ops.products.block_formats import FORMATS, GROUPED, scrambled_blocks
+from rlx.ops.block_formats import FORMATS, GROUPED, scrambled_blocks
 
 pytestmark = pytest.mark.by_program
 

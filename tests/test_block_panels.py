@@ -10,7 +10,7 @@ from rlx.abi.products import PANEL_SCHEMES
 from rlx.backends.cpu import weight_packing
 from rlx.backends.cpu.layouts import BlockPanels
 from rlx.ops import decode_blocks
-from rlx.ops.products.block_formats import FORMATS, row_bytes, scrambled_blocks
+from rlx.ops.block_formats import FORMATS, row_bytes, scrambled_blocks
 
 pytestmark = pytest.mark.by_program
 
@@ -149,12 +149,19 @@ def test_rows_of_experts_are_those_by_each_matrix(rng, precision, m):
     for scheme, n, k in (("Q4_K", 48, 256), ("Q8_0", 1040, 96), ("Q6_K", 37, 512)):
         packed, idx = weights(rng, scheme, 3 * n, k).reshape(3, n, -1), rng.integers(0, 3, m)
         x, g = rng.standard_normal((m, k)).astype("f4"), rlx.Graph()
-        rows = g.grouped_dequant_matmul(g.input("x", x.shape), g.constant(packed), g.constant(idx), scheme)
+        rows = g.grouped_dequant_matmul(
+            g.input("x", x.shape), g.constant(packed), g.constant(idx), scheme
+        )
         g.set_outputs([rows])
         with rlx.Session("cpu", precision).compile(g) as cg:
             (got,) = cg.run({"x": x})
         for row in range(0, m, 7):
-            alone = product(x[row : row + 1], packed[idx[row]], scheme, precision=precision if n % 16 == 0 else "f32")
+            alone = product(
+                x[row : row + 1],
+                packed[idx[row]],
+                scheme,
+                precision=precision if n % 16 == 0 else "f32",
+            )
             np.testing.assert_allclose(got[row], alone[0], 1e-5, 1e-5 * np.abs(alone).max())
 
 

@@ -17,8 +17,8 @@ from rlx.lm.config import ModelConfig
 from rlx.lm.network import Network
 from rlx.lm.token_sampling import Sampling
 from rlx.lm.tokenizer import of_metadata
-from rlx.ops.products.block_formats import FORMATS, decode_blocks
-from rlx.ops.products.quantize_q8_0 import quantize_q8_0
+from rlx.ops.attention.quantize_q8_0 import quantize_q8_0
+from rlx.ops.block_formats import FORMATS, decode_blocks
 
 pytestmark = pytest.mark.by_program
 

@@ -7,7 +7,7 @@ import pytest
 
 import rlx
 from rlx.backends.registry import backend
-from rlx.ops.products.block_formats import decode_blocks, scrambled_blocks
+from rlx.ops.block_formats import decode_blocks, scrambled_blocks
 
 pytestmark = pytest.mark.by_program
 

@@ -14,8 +14,8 @@ from rlx.cli.main import main
 from rlx.cost import store, tuned
 from rlx.device.names import info_of
 from rlx.ir.variants import Choices, Family, Variant, nearest, point
+from rlx.ops.block_formats import decode_blocks
 from rlx.ops.products.block_encoders import quantize_blocks, quantize_groups
-from rlx.ops.products.block_formats import decode_blocks
 from rlx.ops.products.integer_tiles import INTEGER
 from rlx.ops.products.tiles import (
     DEQUANT,

@@ -9,7 +9,7 @@ import pytest
 
 import rlx
 from rlx.importers.gguf import TYPES
-from rlx.ops.products.block_formats import FORMATS, decode_blocks, scrambled_blocks
+from rlx.ops.block_formats import FORMATS, decode_blocks, scrambled_blocks
 
 
 @pytest.fixture

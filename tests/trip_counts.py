@@ -189,6 +189,7 @@ PROBLEMS = (
     TripProblem("sort of i64", lambda g: g.sort(f(g, 1 << 25, dtype="i64"))),
     TripProblem("sort of short rows", lambda g: g.sort(f(g, 1 << 18, 1000))),
     TripProblem("topk", lambda g: g.topk(f(g, ALL // 2), 64)[0]),
+    TripProblem("rows in blocks", lambda g: g.add_node("quantize_q8_0", [f(g, 512, 8, 128)])),
     TripProblem("a token", lambda g: g.add_node("draw_token", [f(g, 1, 64), f(g, 1, 64, dtype="i32"), f(g, 8, dtype="i32"), f(g, 70)], {"all": False})),
     TripProblem("topk of short rows", lambda g: g.topk(f(g, 1 << 18, 200), 5)[0]),
     TripProblem("scatter", lambda g: g.scatter_elements(f(g, 1 << 20), f(g, 1 << 20, dtype="i32"), f(g, 1 << 20), 0)),

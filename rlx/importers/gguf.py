@@ -18,7 +18,7 @@ from rlx.importers.gguf_metadata import Cursor, read_metadata
 from rlx.importers.mapped import Entries, legal_shape, map_file, refuse, view
 from rlx.ir.dtype import DType, widen
 from rlx.ir.opdef import Array
-from rlx.ops.products.block_formats import FORMATS, decode_blocks
+from rlx.ops.block_formats import FORMATS, decode_blocks
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _FRONT = struct.Struct("<4sIQQ")

@@ -17,14 +17,14 @@ from rlx.lm.config import ModelConfig
 from rlx.lm.rope import Rope
 from rlx.lm.tensor_params import TensorParams, tensor_of
 from rlx.lm.token_sampling import RECENT
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.block_formats import FORMATS
 from rlx.ops.selection.draw_token import CANDIDATES, SETTINGS
 from rlx.sizes.dim import Dim
 from rlx.sizes.expressions import SizeExpr
 
-# The type of keys and values in the memory of a conversation, and the numbers of a block of "q8_0".
+# The type of keys and values in the memory of a conversation; the numbers and the bytes of a block of "q8_0".
 CacheDType = Literal["f16", "f32", "q8_0"]
-_BLOCK = FORMATS["Q8_0"].weights
+_BLOCK, _NBYTES = FORMATS["Q8_0"].weights, FORMATS["Q8_0"].nbytes
 # Turns queries, keys and values ``[*lead, heads, size]`` of a layer into its result of the same lead.
 _Attend = Callable[[int, Node, Node, Node], Node]
 
@@ -59,13 +59,8 @@ class Network:
         c = self.config
         if cache_dtype == "q8_0" and c.writes and (c.key % _BLOCK or c.value % _BLOCK):
             got = f"keys of {c.key} and values of {c.value} numbers"
-            expected = f"multiples of {_BLOCK}"
-            raise InputError(
-                "cache_dtype 'q8_0' does not fit the model",
-                got=got,
-                expected=expected,
-                hint="'f16' does",
-            )
+            what, expected = "cache_dtype 'q8_0' does not fit the model", f"multiples of {_BLOCK}"
+            raise InputError(what, got=got, expected=expected, hint="'f16' does")
 
     def states(self, context: int) -> dict[str, TensorType]:
         """Returns the types of keys and values of each layer, in the order of the decoder's inputs.
@@ -73,13 +68,13 @@ class Network:
         Args:
             context: Tokens that there is room for.
         """
-        c, layers = self.config, range(self.config.layers)
-        sizes = {"k": c.key, "v": c.value}
-        dtype = DType.U8 if self.cache_dtype == "q8_0" else DType.parse(self.cache_dtype)
-        if dtype is DType.U8:
-            sizes = {n: number // _BLOCK * FORMATS["Q8_0"].nbytes for n, number in sizes.items()}
-        types = {n: TensorType((context, c.kv_heads, number), dtype) for n, number in sizes.items()}
-        return {f"{name}{i}": type for i in layers for name, type in types.items()}
+        c, packed = self.config, self.cache_dtype == "q8_0"
+        dtype = DType.U8 if packed else DType.parse(self.cache_dtype)
+        sizes = {
+            n: s // _BLOCK * _NBYTES if packed else s for n, s in (("k", c.key), ("v", c.value))
+        }
+        types = {n: TensorType((context, c.kv_heads, s), dtype) for n, s in sizes.items()}
+        return {f"{name}{i}": type for i in range(c.layers) for name, type in types.items()}
 
     def decoder(self, context: int, chunk: int) -> Graph:
         """Returns the graph of some tokens behind those that were read before: a part of a prompt, or one step.

@@ -18,7 +18,7 @@ from rlx.ir.op_index import INTERNAL, MODULE_OF
 _OTHERS = {
     "quantize_blocks": "rlx.ops.products.block_encoders",
     "quantize_groups": "rlx.ops.products.block_encoders",
-    "decode_blocks": "rlx.ops.products.block_formats",
+    "decode_blocks": "rlx.ops.block_formats",
 }
 
 

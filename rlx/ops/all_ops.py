@@ -17,7 +17,7 @@ from rlx.ops.rows import (
 )  # fmt: skip
 from rlx.ops.products import (
     matmul as matmul, grouped as grouped, gated_matmul as gated_matmul, quantization as quantization, dequant as dequant, grouped_dequant as grouped_dequant,
-    einsum as einsum, packed_products as packed_products, quantize_q8_0 as quantize_q8_0,
+    einsum as einsum, packed_products as packed_products,
 )  # fmt: skip
 from rlx.ops.windows import (
     convolution as convolution,
@@ -29,6 +29,7 @@ from rlx.ops.windows import (
 from rlx.ops.attention import (
     attention as attention,
     narrow_attention as narrow_attention,
+    quantize_q8_0 as quantize_q8_0,
     rotary as rotary,
 )
 from rlx.ops.products import half as half, int8_weights_matmul as int8_weights_matmul

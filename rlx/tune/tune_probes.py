@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.ir.graph import Graph, Node
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.block_formats import FORMATS
 
 
 class TuneProbe(NamedTuple):

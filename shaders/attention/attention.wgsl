@@ -5,9 +5,7 @@
 {% set has_mask = kind >= 3 %}
 {% set out = 4 if has_mask else 3 %}
 {% set pieces = (dv + 63) // 64 %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<f32>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(false) }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(false) }}>;
+{{ bindings(access, q="f32", k=reads.unit(false), v=reads.unit(false)) }}
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
@@ -24,10 +22,7 @@ var<workgroup> weight: array<f32, 64>;
 // Below every score, and finite: the difference of two infinities would be NaN.
 const LOWEST: f32 = -3.0e38;
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(64) }}
     let row = g % SQ;
     let head = (g / SQ) % HEADS;
     let batch = g / (SQ * HEADS);

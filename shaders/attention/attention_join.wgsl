@@ -11,10 +11,7 @@
 var<workgroup> edge: array<vec2<f32>, {{ threads }}>;
 var<workgroup> part: array<vec4<f32>, {{ threads }}>;
 
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
     let base = g * SPLITS;
     let column = {{ "lane % " ~ columns ~ "u" if columns == vq else "min(lane % " ~ columns ~ "u, " ~ (vq - 1) ~ "u)" }};
     // Below every score, and finite: the difference of two infinities would be NaN.

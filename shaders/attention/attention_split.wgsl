@@ -15,9 +15,7 @@
 {% set step = [per, 8 if rows > 4 else 16]|min %}
 {% set ragged = (sk - first) % keys != 0 %}
 {% set per_kv_head = heads // kv_heads %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(true) }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(true) }}>;
+{{ bindings(access, q="vec4<f32>", k=reads.unit(true), v=reads.unit(true)) }}
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}
@@ -47,10 +45,7 @@ fn place(block: u32, r: u32, kv_head: u32) -> vec2<u32> {
     return vec2<u32>(kv_head * {{ per_kv_head }}u + row / {{ sq }}u, row % {{ sq }}u);
 }
 
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
     let block = g % {{ blocks }}u;
     let split = (g / {{ blocks }}u) % {{ splits }}u;
     let kv_head = (g / {{ blocks * splits }}u) % {{ kv_heads }}u;

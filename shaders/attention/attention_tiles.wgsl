@@ -12,10 +12,7 @@ var<workgroup> left: array<vec4<f32>, 320>;
 // Keys, of which a thread's four stand 16 rows apart, then values.
 var<workgroup> right: array<vec4<f32>, 320>;
 var<workgroup> part: array<vec4<f32>, 256>;
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(256) }}
 {% include "lib/attention_order.wgsl" %}
     let tx = lane % 16u;
     let ty = lane / 16u;

@@ -54,10 +54,7 @@ fn store(index: u32, column: u32, x: vec4<f32>) {
 {% endfor %}
             }
 {% endmacro %}
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
 {% include "lib/attention_order.wgsl" %}
     let tx = lane % 8u;
     let ty = lane / 8u;

@@ -4,11 +4,8 @@
 {% set aligned = namespace(q=d is divisibleby(4), v=dv is divisibleby(4)) %}
 {% for step in q_steps + k_steps if step % 4 %}{% set aligned.q = false %}{% endfor %}
 {% for step in v_steps if step % 4 %}{% set aligned.v = false %}{% endfor %}
-{% set Q = "vec4<f32>" if aligned.q else "f32" %}
 {% import "lib/attention_reads.wgsl" as reads with context %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> q: array<{{ Q }}>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> k: array<{{ reads.unit(aligned.q) }}>;
-@group(0) @binding(2) var<storage, {{ access[2] }}> v: array<{{ reads.unit(aligned.v) }}>;
+{{ bindings(access, q="vec4<f32>" if aligned.q else "f32", k=reads.unit(aligned.q), v=reads.unit(aligned.v)) }}
 {% if has_mask %}
 @group(0) @binding(3) var<storage, {{ access[3] }}> mask: array<{{ type[3] }}>;
 {% endif %}

@@ -1,4 +1,4 @@
-// Block-quantised weights (rlx/ops/products/block_formats.py): a weight is scale.x * code + scale.y. scale_at
+// Block-quantised weights (rlx/ops/block_formats.py): a weight is scale.x * code + scale.y. scale_at
 // is the scale of the 16 weights from a multiple of 16, codes_at the codes of the 4 weights from a multiple of 4.
 // `packed` is bound as words; the fields of every format but MXFP4, whose blocks have 17 bytes, begin at even bytes, so no
 // half spans two words.

@@ -23,10 +23,7 @@ var<workgroup> shared_memory: array<vec4<f32>, {{ vectors }}>;
 {% set sparing = true %}
 {% import "lib/pieces.wgsl" as pieces_of with context %}
 {{ pieces_of.functions() }}
-@compute @workgroup_size({{ threads }})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let g = wid.x + wid.y * FOLD;
-    if (g >= GROUPS) { return; }
+{{ by_group(threads) }}
     let turn = lane % {{ lanes }}u;
     let split = g / {{ across }}u;
     let start = split * {{ partition_pieces }}u;

@@ -1,4 +1,4 @@
-/* Block-quantised weights (rlx/ops/products/block_formats.py): decoding, and products that decode. The block layouts
+/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode. The block layouts
    are those of GGUF files, little endian. Decoding takes three steps: codes to signed bytes, bytes to floats, and scale *
    code + offset for every 16 weights. The first and the last step use explicit vectors; the compiler vectorises the
    second. */

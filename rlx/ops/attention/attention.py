@@ -20,9 +20,9 @@ from rlx.ir.shape import Shape, broadcast, broadcast_strides
 from rlx.ir.variants import UNPACKS, Variant
 from rlx.ops.attention.few_queries import DECODE, Decode, columns, splits
 from rlx.ops.attention.tiles import PREFILL, FragmentQueries, Prefill
+from rlx.ops.block_formats import FORMATS
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.f16_via_f32 import lower_widened
-from rlx.ops.products.block_formats import FORMATS
 from rlx.sizes import divides, flag, pinned, surely
 
 # The number of a mask kind is its parameter in the kernels.
@@ -188,7 +188,7 @@ def unpacked(type: TensorType) -> TensorType:
 
 
 def _kept(node: Node) -> str:
-    """How keys and values are kept, of ``KEPT``."""
+    """The format of keys and values, of ``KEPT``."""
     dtype = node.inputs[1].dtype
     return "same" if dtype is node.dtype else "f16" if dtype is DType.F16 else "q8_0"
 

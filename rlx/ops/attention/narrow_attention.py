@@ -20,9 +20,9 @@ from rlx.ops.attention.attention import (
     shares_keys,
     unpacked,
 )
+from rlx.ops.attention.quantize_q8_0 import quantize_q8_0
+from rlx.ops.block_formats import decode_blocks
 from rlx.ops.declare import op
-from rlx.ops.products.block_formats import decode_blocks
-from rlx.ops.products.quantize_q8_0 import quantize_q8_0
 
 
 def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.errors import InputError, ShapeError
 from rlx.ir.opdef import Array
-from rlx.ops.products.block_formats import (
+from rlx.ops.block_formats import (
     FORMATS,
     GROUP_SIZES,
     GROUPED,

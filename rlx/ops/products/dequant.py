@@ -15,9 +15,7 @@ from rlx.ir.fragments import INT8, FragmentVariant, fragment_params, halves
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Attrs, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
-from rlx.ops.declare import named_operands, op, operand_names
-from rlx.ops.movement.gather import check_indices
-from rlx.ops.products.block_formats import (
+from rlx.ops.block_formats import (
     FORMATS,
     GROUPED,
     decode_blocks,
@@ -26,6 +24,8 @@ from rlx.ops.products.block_formats import (
     row_weights,
     scrambled_blocks,
 )
+from rlx.ops.declare import named_operands, op, operand_names
+from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.calls import Split, tiled_product, write_product
 from rlx.ops.products.matmul import Product, product_params
 from rlx.ops.products.tiles import (

@@ -15,15 +15,15 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.plan import OFFSETS
 from rlx.ir.shape import size
-from rlx.ops.declare import op
-from rlx.ops.movement.gather import check_indices
-from rlx.ops.products.block_formats import (
+from rlx.ops.block_formats import (
     FORMATS,
     decode_blocks,
     parse_scheme,
     row_weights,
     scrambled_blocks,
 )
+from rlx.ops.declare import op
+from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.packed_products import workgroups_of
 
 

@@ -17,9 +17,9 @@ from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.plan import OFFSETS
 from rlx.ir.shape import size
 from rlx.ir.variants import UNPACKS
+from rlx.ops.block_formats import FORMATS, decode_blocks, row_weights, scrambled_blocks
 from rlx.ops.declare import op
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.ops.products.block_formats import FORMATS, decode_blocks, row_weights, scrambled_blocks
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.ops.products.matmul import activated
 from rlx.ops.rows.normalization import rms_norm

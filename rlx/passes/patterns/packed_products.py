@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlx.ir.dtype import DType
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.shape import size
-from rlx.ops.products.block_formats import FORMATS
+from rlx.ops.block_formats import FORMATS
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.ops.products.half import on_gpu
 from rlx.ops.products.packed_products import BIASES

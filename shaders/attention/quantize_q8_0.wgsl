@@ -1,6 +1,5 @@
 // Numbers in blocks of Q8_0: a scale in f16, and 32 codes of 8 bits. A block has 34 bytes, so a thread makes two.
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, {{ access[1] }}> y: array<u32>;
+{{ bindings(access, x="vec4<f32>", y="u32") }}
 
 {% include "lib/halves.wgsl" %}
 // Moves codes to the nearest whole number of steps, of two the even one. Products of a code and a scale are exact.
@@ -36,12 +35,10 @@ fn block_of(index: u32) -> array<u32, 9> {
     return words;
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let first = ((wid.x + wid.y * FOLD) * 64u + lane) * 2u;
-    if (first >= COUNT) { return; }
+{{ by_element(64, "pair", "PAIRS") }}
+    let first = pair * 2u;
+    let at = pair * 17u;
     var words = block_of(first);
-    let at = first / 2u * 17u;
     for (var i = 0u; i < 8u; i++) { y[at + i] = words[i]; } // trips: 8
     if (first + 1u >= COUNT) {
         y[at + 8u] = words[8];

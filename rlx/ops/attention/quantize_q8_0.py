@@ -12,8 +12,8 @@ from rlx.ir.dtype import DType
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
+from rlx.ops.block_formats import FORMATS
 from rlx.ops.declare import op
-from rlx.ops.products.block_formats import FORMATS
 
 _WEIGHTS, _BYTES = FORMATS["Q8_0"].weights, FORMATS["Q8_0"].nbytes
 # The scale is the largest number times this: devices agree on products, but not on quotients.
@@ -36,10 +36,9 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
-    operands, pairs = [emitter.operand(0)], -(-_count(node) // 2)
-    emitter.call(
-        "quantize_q8_0", operands, [emitter.result()], {"count": _count(node)}, -(-pairs // 64)
-    )
+    params = {"count": _count(node), "pairs": -(-_count(node) // 2)}
+    operands, groups = [emitter.operand(0)], -(-params["pairs"] // 64)
+    emitter.call("quantize_q8_0", operands, [emitter.result()], params, groups)
 
 
 def _samples() -> list[Sample]:
