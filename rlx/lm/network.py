@@ -102,15 +102,13 @@ class Network:
         position = g.read_size(before, max=context - count, name="position")
         # A dim of its own: memory for the logits of few tokens is a hundredth of that for a chunk's.
         wanted = g.read_size(last, max=count, min=1, name="wanted")
-
         types, packed = self.states(context), self.cache_dtype == "q8_0"
 
         def filled(name: str, new: Node) -> Node:
             state = g.input(name, types[name].shape, types[name].dtype)
             rows = g.add_node("quantize_q8_0", [new]) if packed else g.cast(new, state.dtype)
-            state = g.unsqueeze(
-                g.narrow(g.update(state, rows, position), 0, 0, position + count), 0
-            )
+            state = g.narrow(g.update(state, rows, position), 0, 0, position + count)
+            state = g.unsqueeze(state, 0)
             return g.dequantize_blocks(state, "Q8_0") if packed else g.cast(state, "f32")
 
         def attend(index: int, q: Node, k: Node, v: Node) -> Node:

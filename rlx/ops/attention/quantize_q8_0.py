@@ -37,8 +37,8 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     params = {"count": _count(node), "pairs": -(-_count(node) // 2)}
-    operands, groups = [emitter.operand(0)], -(-params["pairs"] // 64)
-    emitter.call("quantize_q8_0", operands, [emitter.result()], params, groups)
+    x, y, groups = [emitter.operand(0)], [emitter.result()], -(-params["pairs"] // 64)
+    emitter.call("quantize_q8_0", x, y, params, groups)
 
 
 def _samples() -> list[Sample]:
@@ -48,11 +48,10 @@ def _samples() -> list[Sample]:
     ties = np.concatenate([np.arange(-127, 128, 2), np.zeros(128)]).reshape(-1, 32) / 2
     ties[:, 0] = 127
     sizes = 1.5 * np.logspace(-9, 9, 64).repeat(32).reshape(64, 32)
-    given = (odd, ties, sizes, np.ones((0, 64)))
-    return [
-        *(Sample((shape,), {}, (DType.F32,)) for shape in ((3, 32), (7, 1, 160), (5, 3, 64))),
-        *(Sample((x.shape,), {}, (DType.F32,), values=(x.astype(np.float32),)) for x in given),
-    ]
+    given = [x.astype(np.float32) for x in (odd, ties, sizes, np.ones((0, 64)))]
+    shapes = ((3, 32), (7, 1, 160), (5, 3, 64))
+    results = [Sample((shape,), {}, (DType.F32,)) for shape in shapes]
+    return results + [Sample((x.shape,), {}, (DType.F32,), values=(x,)) for x in given]
 
 
 @op(
@@ -61,7 +60,6 @@ def _samples() -> list[Sample]:
     cpu=Kernels(("quantize_q8_0",), _lower_cpu),
     webgpu=Kernels(("quantize_q8_0",), _lower_webgpu),
     dtypes=frozenset({DType.F32}),
-    webgpu_dtypes=frozenset({DType.F32}),
     internal=True,
     samples=_samples,
 )
@@ -72,10 +70,16 @@ def quantize_q8_0(x: Array) -> Array:
     with a number that is not finite, or with a scale that f16 does not hold, decodes to NaN.
     """
     blocks = x.reshape(-1, _WEIGHTS)
-    largest = np.max(np.abs(blocks), axis=1, keepdims=True)
-    scale = (largest * _PART).astype(np.float16)
-    scale = np.where(np.isfinite(scale), scale, np.float16(np.nan))
-    steps = np.divide(blocks, scale, dtype=np.float64, out=np.zeros(blocks.shape), where=scale > 0)
-    codes = np.clip(np.rint(steps), -127, 127).astype(np.int8)
-    packed = np.concatenate([scale.view(np.uint8), codes.view(np.uint8)], axis=1)
-    return packed.reshape(*x.shape[:-1], x.shape[-1] // _WEIGHTS * _BYTES)
+    scale = np.max(np.abs(blocks), axis=1, keepdims=True).astype(np.float32) * _PART
+    # The bits of the scale in f16, rounded to the nearest, and what they stand for.
+    bits = scale.view(np.int32)
+    rounded = (bits - 0x38000000 + 0xFFF + ((bits >> 13) & 1)) >> 13
+    small = np.rint(np.where(bits < 0x38800000, scale, 0) * 2.0**24).astype(np.int32)
+    half = np.where(bits < 0x38800000, small, np.where(rounded < 0x7C00, rounded, 0x7E00))
+    usual = (half * 8192 + 0x38000000).astype(np.int32).view(np.float32)
+    scale = np.where(half < 0x400, half * 2.0**-24, usual).astype(np.float64)
+    known = (half > 0) & (half < 0x7C00)
+    steps = np.where(known, blocks, 0).astype(np.float64) / np.where(known, scale, 1)
+    codes = np.clip(np.rint(steps), -127, 127).astype(np.int32)
+    packed = [(item & 255).astype(np.uint8) for item in (half, half >> 8, codes)]
+    return np.concatenate(packed, axis=1).reshape((*x.shape[:-1], x.shape[-1] // _WEIGHTS * _BYTES))
