@@ -153,8 +153,11 @@ def test_rows_of_experts_are_those_by_each_matrix(rng, precision, m):
             g.input("x", x.shape), g.constant(packed), g.constant(idx), scheme
         )
         g.set_outputs([rows])
-        with rlx.Session("cpu", precision).compile(g) as cg:
+        one, three = (rlx.CompileOptions(threads=n, precision=precision) for n in (1, 3))
+        with rlx.Session("cpu", options=one).compile(g) as cg:
             (got,) = cg.run({"x": x})
+        with rlx.Session("cpu", options=three).compile(g) as cg:
+            np.testing.assert_array_equal(cg.run({"x": x})[0], got)
         for row in range(0, m, 7):
             alone = product(
                 x[row : row + 1],

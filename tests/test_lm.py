@@ -146,12 +146,11 @@ def test_keys_and_values_are_kept_in_blocks(make, target_device, settings):
     check_same(path, target_device, error=7e-4, cache=rounded, settings=packed)
     needs = (rlx.lm.memory(path, cache_dtype=name).cache for name in ("q8_0", "f16"))
     assert next(needs) * 32 == next(needs) * 17
-    if target_device == "cpu":
-        with rlx.lm.load(path, "cpu", **packed) as model:
-            cache, same = model.take([]), model.take([])
-            cache.read(PROMPT)
-            same.restore(*cache.states())
-            assert near(same.read([7]), cache.read([7]), 1e-6)
+    with rlx.lm.load(path, target_device, **packed) as model:
+        cache, same = model.take([]), model.take([])
+        cache.read(PROMPT)
+        same.restore(*cache.states())
+        assert near(same.read([7]), cache.read([7]), 1e-6)
 
 
 def test_heads_that_are_no_blocks_are_named(make, target_device):

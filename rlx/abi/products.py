@@ -67,6 +67,7 @@ def rounded_bytes(k: Any) -> Any:
 
 
 def _listed_rows(p: Any) -> Any:
+    """Bytes: some rows, their results, and the order of all rows."""
     rows = EXPERT_ROWS * (_expert_row(p.k) + 4 * EXPERT_COLUMNS) + 8 * (p.experts + 1 + p.m)
     return rows if p.experts else 0
 

@@ -74,13 +74,8 @@ KINDS: Mapping[str, OpClass] = {
     "packed": OpClass(
         (
             *("dequant_matmul", "grouped_dequant_matmul", "dequantize_blocks", "coarse_weights"),
-            *(
-                "matmul_integer",
-                "scaled_matmul_integer",
-                "packed_products",
-                "half_rows",
-                "quantize_q8_0",
-            ),
+            *("matmul_integer", "scaled_matmul_integer", "packed_products", "half_rows"),
+            "quantize_q8_0",
         ),
         "product",
     ),

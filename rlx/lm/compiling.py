@@ -31,6 +31,9 @@ def compile_model(
     """
     options = options or CompileOptions(precision="fast")
     with watching(progress, cancel):
-        choice = Session(device, options=options).choose(graph_for("webgpu"))
-        graph = graph_for(choice.device.backend)
+        session = Session(device, options=options)
+        graph = graph_for("webgpu" if session.device is None else session.device.backend)
+        choice = session.choose(graph)
+        if session.device is None:
+            graph = graph_for(choice.device.backend)
         return Session(choice.device, options=options).compile(graph), choice

@@ -34,8 +34,8 @@ from rlx.runtime.compiled import CompiledGraph
 
 # Most tokens of the context where the caller names none.
 _CONTEXT = 4096
-# Most tokens of a run, and the share of weights and cache that its values may take. On the CPU, more tokens are no
-# faster, and the program itself takes much of what is left.
+# Most tokens of a run, and the share of weights and cache that its values may take. The CPU reads more tokens no faster,
+# and Python and the compiled programs take memory there, too.
 _CHUNK, _CHUNK_ON_CPU = (512, 1 / 10), (256, 1 / 22)
 # Most tokens whose logits are held at once.
 _FEW_LOGITS = 64

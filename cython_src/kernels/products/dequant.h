@@ -429,10 +429,9 @@ static void dequant_listed(const rlx_call *call, const block_dots (*dots)[4], co
 static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
 {
     RLX_ARGUMENTS(dequant_matmul, call);
-    const rlx_range own = rlx_share(call, p->n, BLOCK_COLUMNS); /* parts are columns */
-    const int64_t m = p->m, bytes = p->index_bytes, experts = p->experts;
+    const int64_t m = p->m, n = p->n, bytes = p->index_bytes, experts = p->experts;
     if (!bytes) {
-        dequant_rows(call, dots, in->x, in->rows, m, 0, out->y, p->n, own);
+        dequant_rows(call, dots, in->x, in->rows, m, 0, out->y, n, rlx_share(call, n, BLOCK_COLUMNS)); /* parts are columns */
         return RLX_OK;
     }
     /* The rows in the order of their experts. ends[e] is where those of expert e begin, and end once all are listed. */
@@ -445,13 +444,19 @@ static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
         if (EXPERT(i) < 0 || EXPERT(i) >= experts) return RLX_OUT_OF_RANGE;
         ends[EXPERT(i) + 1]++;
     }
-    for (int64_t e = 0; e < experts; e++) ends[e + 1] += ends[e];
+    int64_t lists = 0;
+    for (int64_t e = 0; e < experts; ends[e + 1] += ends[e], e++) lists += (ends[e + 1] + RLX_EXPERT_ROWS - 1) / RLX_EXPERT_ROWS;
     for (int64_t i = 0; i < m; i++) order[ends[EXPERT(i)]++] = i;
 #undef EXPERT
-    for (int64_t e = 0, at = 0; e < experts; e++)
-        for (int64_t some; at < ends[e]; at += some) {
+    /* Parts are columns of lists of rows: a thread copies few lists, and their rows stay in its cache. */
+    const int64_t blocks = (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
+    const rlx_range all = rlx_share(call, lists * blocks, 1);
+    for (int64_t e = 0, at = 0, before = 0; e < experts; e++)
+        for (int64_t some; at < ends[e]; at += some, before += blocks) {
             some = ends[e] - at < RLX_EXPERT_ROWS ? ends[e] - at : RLX_EXPERT_ROWS;
-            dequant_listed(call, dots, order + at, some, e, results, own);
+            const int64_t first = (all.first - before) * BLOCK_COLUMNS, last = (all.last - before) * BLOCK_COLUMNS;
+            const rlx_range own = {first > 0 ? first : 0, last < n ? last : n};
+            if (own.first < own.last) dequant_listed(call, dots, order + at, some, e, results, own);
         }
     return RLX_OK;
 }

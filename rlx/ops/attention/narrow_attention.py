@@ -29,7 +29,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     q, k, v, *mask = types
     if k.dtype is not v.dtype or k.dtype not in (DType.F16, DType.U8):
         got = f"{k.dtype}, {v.dtype}"
-        raise DTypeError("[narrow_attention] k and v", got=got, expected="both f16 or u8")
+        raise DTypeError("[narrow_attention] k and v", got=got, expected="both f16, or both u8")
     wide = (TensorType(unpacked(item).shape, q.dtype) for item in (k, v))
     return attention_type([q, *wide, *mask], attrs)
 

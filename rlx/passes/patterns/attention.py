@@ -13,6 +13,8 @@ from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node,
 Layout: TypeAlias = Literal["bhsd", "bshd"]
 # Axis orders of transposes: heads to the front or back, keys as the columns of a product, and both at once.
 _HEADS, _COLUMNS, _BOTH = (0, 2, 1, 3), (0, 1, 3, 2), (0, 2, 3, 1)
+# What widens keys and values: an operation, its format, and the type of its only operand.
+_WIDENED = {("cast", None, DType.F16), ("dequantize_blocks", "Q8_0", DType.U8)}
 
 
 @dataclass(frozen=True)
@@ -91,16 +93,10 @@ def attention_by_position(node: Node, site: MatchSite) -> Match | None:
 def narrow(node: Node, site: MatchSite) -> Match | None:
     """Attention over keys and values that are widened from f16 or from blocks: kernels read fewer bytes."""
     q, *wide = node.inputs[:3]
-    kinds = {(item.op, item.attrs.get("scheme"), len(item.inputs)) for item in wide}
-    narrow = {item.inputs[0].dtype for item in wide if item.inputs}
-    if (kinds, narrow) not in (
-        ({("cast", None, 1)}, {DType.F16}),
-        ({("dequantize_blocks", "Q8_0", 1)}, {DType.U8}),
-    ):
+    kinds = {(item.op, item.attrs.get("scheme"), *(x.dtype for x in item.inputs)) for item in wide}
+    if len(kinds) != 1 or not kinds <= _WIDENED or node.dtype is not DType.F32:
         return None
-    if node.dtype is not DType.F32 or not site.fuses("narrow_attention"):
-        return None
-    if not site.private(wide, node) or site.blocked(node):
+    if not (site.fuses("narrow_attention") and site.private(wide, node)) or site.blocked(node):
         return None
     operands = (q, *(item.inputs[0] for item in wide), *node.inputs[3:])
     inside = (*sorted(wide, key=lambda item: item.id), node)
