@@ -6,24 +6,7 @@
 {% set lanes = 64 if n <= 256 else 256 %}
 {% set E = "f32" %}
 {% import "lib/stored.wgsl" as stored with context %}
-{% set index = namespace(next=1) %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
-{% if has_weight %}
-@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> weight: array<{{ stored.unit }}>;
-{% set index.next = index.next + 1 %}
-{% endif %}
-{% if has_bias %}
-@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> bias: array<{{ stored.unit }}>;
-{% set index.next = index.next + 1 %}
-{% endif %}
-{% if has_residual %}
-@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> residual: array<{{ stored.unit }}>;
-{% set index.next = index.next + 1 %}
-{% endif %}
-@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> y: array<{{ stored.unit }}>;
-{% if keep %}
-@group(0) @binding({{ index.next + 1 }}) var<storage, {{ access[index.next + 1] }}> sum: array<{{ stored.unit }}>;
-{% endif %}
+{{ bindings(access, x=stored.unit, weight=has_weight and stored.unit, bias=has_bias and stored.unit, residual=has_residual and stored.unit, y=stored.unit, sum=keep and stored.unit) }}
 
 var<workgroup> part: array<f32, {{ lanes }}>;
 
@@ -55,21 +38,23 @@ fn total(value: f32, lane: u32) -> f32 {
 {% endmacro %}
     var all = 0.0;
 {% if rms %}
-    let mean = 0.0;
 {{ first("v * v") }}
 {% else %}
 {{ first("v") }}
     let mean = total(all, lane) / f32(N);
     all = 0.0;
-    // A second pass over the row: the mean of squares minus the squared mean would cancel.
+    var differences = 0.0;
+    // The mean of squares minus the squared mean would cancel. The mean of the differences corrects the mean's rounding.
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
         let d = {{ stored.read(row ~ "[base + i]") }} - mean;
         all += d * d;
+        differences += d;
     }
+    let rest = total(differences, lane) / f32(N);
 {% endif %}
-    let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
+    let scale = 1.0 / sqrt(total(all, lane) / f32(N){{ " - rest * rest" if not rms }} + EPS);
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
-        let v = ({{ stored.read(row ~ "[base + i]") }} - mean) * scale;
+        let v = ({{ stored.read(row ~ "[base + i]") }}{{ " - mean - rest" if not rms }}) * scale;
         y[base + i] = {{ stored.held_as("v" ~ (" * " ~ stored.read("weight[i]") if has_weight else "") ~ (" + " ~ stored.read("bias[i]") if has_bias else "")) }};
     }
 }

@@ -7,18 +7,18 @@
 {% set extreme = false %}
 {% set sum_of = "dot({0}, vec4<f32>(1.0))" if wide else "{0}" %}
 {% import "lib/stored.wgsl" as stored with context %}
-{% set index = namespace(next=1) %}
-{% macro bind(name) %}
-@group(0) @binding({{ index.next }}) var<storage, {{ access[index.next] }}> {{ name }}: array<{{ stored.unit }}>;
-{% set index.next = index.next + 1 %}
-{% endmacro %}
-@group(0) @binding(0) var<storage, {{ access[0] }}> x: array<{{ stored.unit }}>;
-{{ bind("weight") if has_weight }}{{ bind("bias") if has_bias }}{{ bind("residual") if has_residual }}{{ bind("y") }}{{ bind("sum") if keep }}
+{{ bindings(access, x=stored.unit, weight=has_weight and stored.unit, bias=has_bias and stored.unit, residual=has_residual and stored.unit, y=stored.unit, sum=keep and stored.unit) }}
 {% include "lib/row_total.wgsl" %}
 
 {% macro load(i) %}{{ stored.read("x[base + " ~ i ~ "]") }}{{ " + " ~ stored.read("residual[base + " ~ i ~ "]") if has_residual }}{% endmacro %}
 {% macro scaled(i, value) %}{{ value }} * scale{{ " * " ~ stored.read("weight[" ~ i ~ "]") if has_weight }}{{ " + " ~ stored.read("bias[" ~ i ~ "]") if has_bias }}{% endmacro %}
+{% macro row_mean(value) %}row_sum({{ value }}, lane{{ ", together" if subgroups }}) / f32(N){% endmacro %}
 {% macro store(i, value) %}y[base + {{ i }}] = {{ stored.held_as(scaled(i, value)) }};{% endmacro %}
+{% macro inside(c, value) %}{{ value if ((c + 1) * lanes) is known_within(m) else "select(" ~ E ~ "(0.0), " ~ value ~ ", own < " ~ (m - c * lanes)|at_least(0) ~ "u)" }}{% endmacro %}
+{% macro guarded(c, statement) %}
+{% set guards = (["mine"] if rows is not known_multiple(threads // lanes) else []) + (["own < " ~ (m - c * lanes)|at_least(0) ~ "u"] if ((c + 1) * lanes) is not known_within(m) else []) %}
+{{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}{{ statement }}{{ " }" if guards }}
+{%- endmacro %}
 
 {% include "lib/row_entry.wgsl" %}
 {% if rows is not known_multiple(threads // lanes) %}
@@ -27,45 +27,41 @@
 {% if held %}
     // The row stays in registers: {{ held }} elements per lane, loaded at once.
 {% for c in range(held) %}
-{% set full = ((c + 1) * lanes) is known_within(m) %}
-    let i{{ c }} = {{ "own + " ~ c * lanes ~ "u" if full else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }};
+    let i{{ c }} = {{ "own + " ~ c * lanes ~ "u" if ((c + 1) * lanes) is known_within(m) else "min(own + " ~ c * lanes ~ "u, " ~ (m - 1) ~ "u)" }};
     let v{{ c }} = {{ load("i" ~ c) }};
 {% endfor %}
-{% for c in range(held) %}
-{% set guards = (["mine"] if rows is not known_multiple(threads // lanes) else []) + (["own < " ~ (m - c * lanes)|at_least(0) ~ "u"] if ((c + 1) * lanes) is not known_within(m) else []) %}
-{% if keep %}
-    {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}sum[base + i{{ c }}] = {{ stored.held_as("v" ~ c) }};{{ " }" if guards }}
-{% endif %}
+{% for c in range(held) if keep %}
+    {{ guarded(c, "sum[base + i" ~ c ~ "] = " ~ stored.held_as("v" ~ c) ~ ";") }}
 {% endfor %}
     var part = {{ E }}(0.0);
-{% if rms %}
+{% if not rms %}
 {% for c in range(held) %}
-    let d{{ c }} = v{{ c }};
+    part += {{ inside(c, "v" ~ c) }};
 {% endfor %}
-{% else %}
-{% for c in range(held) %}
-    part += {{ "v" ~ c if ((c + 1) * lanes) is known_within(m) else "select(" ~ E ~ "(0.0), v" ~ c ~ ", own < " ~ (m - c * lanes)|at_least(0) ~ "u)" }};
-{% endfor %}
-    let mean = row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N);
+    let mean = {{ row_mean(sum_of.format("part")) }};
+    // The mean of squares minus the squared mean would cancel. The mean of the differences corrects the mean's rounding.
     part = {{ E }}(0.0);
-    // The mean of squares minus the squared mean would cancel.
 {% for c in range(held) %}
-    let d{{ c }} = v{{ c }} - mean;
+    let e{{ c }} = v{{ c }} - mean;
+    part += {{ inside(c, "e" ~ c) }};
 {% endfor %}
+    let rest = {{ row_mean(sum_of.format("part")) }};
+    part = {{ E }}(0.0);
 {% endif %}
 {% for c in range(held) %}
-    part += {{ "d{0} * d{0}".format(c) if ((c + 1) * lanes) is known_within(m) else "select({1}(0.0), d{0} * d{0}, own < {2}u)".format(c, E, (m - c * lanes)|at_least(0)) }};
+    let d{{ c }} = {{ "v" ~ c if rms else "e" ~ c ~ " - rest" }};
+    part += {{ inside(c, "d{0} * d{0}".format(c)) }};
 {% endfor %}
-    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("part") }}, lane{{ ", together" if subgroups }}) / f32(N) + EPS);
+    let scale = 1.0 / sqrt({{ row_mean(sum_of.format("part")) }} + EPS);
 {% for c in range(held) %}
-{% set guards = (["mine"] if rows is not known_multiple(threads // lanes) else []) + (["own < " ~ (m - c * lanes)|at_least(0) ~ "u"] if ((c + 1) * lanes) is not known_within(m) else []) %}
-    {{ "if (" ~ guards|join(" && ") ~ ") { " if guards }}{{ store("i" ~ c, "d" ~ c) }}{{ " }" if guards }}
+    {{ guarded(c, store("i" ~ c, "d" ~ c)) }}
 {% endfor %}
 {% else %}
     // Two passes over the row. The first keeps the mean so far and the squares of what differs from it, and joins
     // eight elements to them at a time (Chan, Golub and LeVeque 1983): sums of plain squares would cancel.
 {% set u = 8 %}
 {% set kept = "sum" if keep else "y" %}
+{% set centred = "{}" if rms else "({} - mean - rest)" %}
 {% set again = stored.read((kept if has_residual else "x") ~ "[base + {}]") %}
     var mean_of = {{ E }}(0.0);
     var squares = {{ E }}(0.0);
@@ -108,26 +104,25 @@
         squares += delta * (v - mean_of);
 {% endif %}
     }
-{% if rms %}
-    let mean = 0.0;
-{% else %}
-    let mean = row_sum({{ sum_of.format("mean_of") }} * count, lane{{ ", together" if subgroups }}) / f32(N);
-    let off = mean_of - mean;
+{% if not rms %}
+    let mean = {{ row_mean(sum_of.format("mean_of") ~ " * count") }};
+    let rest = {{ row_mean(sum_of.format("(mean_of - mean)") ~ " * count") }};
+    let off = mean_of - mean - rest;
     squares += off * off * count;
 {% endif %}
-    let scale = 1.0 / sqrt(row_sum({{ sum_of.format("squares") }}, lane{{ ", together" if subgroups }}) / f32(N) + EPS);
+    let scale = 1.0 / sqrt({{ row_mean(sum_of.format("squares")) }} + EPS);
     i = own;
     for (; i + {{ (u - 1) * lanes }}u < {{ m }}u; i += {{ u * lanes }}u) { // trips: {{ m }} / {{ u * lanes }}
 {% for c in range(u) %}
         let v{{ c }} = {{ again.format("i + " ~ c * lanes ~ "u") }};
 {% endfor %}
 {% for c in range(u) %}
-        {{ store("i + " ~ c * lanes ~ "u", "(v" ~ c ~ " - mean)") }}
+        {{ store("i + " ~ c * lanes ~ "u", centred.format("v" ~ c)) }}
 {% endfor %}
     }
     for (; i < {{ m }}u; i += {{ lanes }}u) { // trips: {{ u }}
         let v = {{ again.format("i") }};
-        {{ store("i", "(v - mean)") }}
+        {{ store("i", centred.format("v")) }}
     }
 {% endif %}
 }

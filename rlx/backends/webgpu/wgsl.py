@@ -10,7 +10,7 @@ from importlib import import_module, resources
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -127,11 +127,12 @@ def _index(type: str, text: str) -> str:
     return f"index_of({text})" if type == _TWO_WORDS else text
 
 
-def _bindings(access: Sequence[str], **types: str) -> str:
-    """The first bindings of a kernel, in their order: names, and the types of their elements."""
+def _bindings(access: Sequence[str], **types: str | Literal[0, False]) -> str:
+    """The first bindings of a kernel, in their order: names, and the types of their elements. A false type has none."""
+    present = [(name, type) for name, type in types.items() if type]
     return "\n".join(
         f"@group(0) @binding({i}) var<storage, {access[i]}> {name}: array<{type}>;"
-        for i, (name, type) in enumerate(types.items())
+        for i, (name, type) in enumerate(present)
     )
 
 
