@@ -47,7 +47,7 @@ def test_the_mean_of_a_norm_is_corrected(n):
     result = one(lambda g, x: g.layer_norm(x, axis=1, eps=0.0), "webgpu", x=x)
     exact = x - x.mean(1, np.float64, keepdims=True)
     exact /= np.sqrt(np.mean(exact**2, 1, keepdims=True))
-    np.testing.assert_allclose(result, exact, rtol=1e-5, atol=3e-6)
+    np.testing.assert_allclose(result, exact, rtol=0, atol=1e-5)
 
 
 # --- rounding -------------------------------------------------------------------------------------------------
