@@ -100,11 +100,12 @@ class Heads:
         bq, _, sq, d = _head(q, heads, layout)
         bk, _, sk, dk = _head(k, kv_heads, layout)
         bv, _, sv, dv = _head(v, kv_heads, layout)
-        if (bq, d, sk) != (bk, dk, sv) or bq != bv or heads % kv_heads:
+        alike = (bq, d, sk) == (bk, dk, sv) and bq == bv and heads % kv_heads == 0
+        if not alike or (attrs["scale"] is None and d == 0):
             raise ShapeError(
                 "[attention] q, k and v do not fit",
                 got=f"q {q}, k {k}, v {v}, heads {heads}, kv heads {kv_heads}",
-                expected="equal batch and head size, k and v of one length, kv heads dividing heads",
+                expected="equal batch and head size, not 0 without a scale, k and v of one length, kv heads dividing heads",
             )
         if attrs["head_dim"] not in (None, d):
             raise ShapeError(
