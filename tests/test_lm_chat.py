@@ -376,7 +376,7 @@ def test_cancelling(model):
         next(answer)
         with pytest.raises(rlx.InputError, match="still goes on"):
             chat.send("other")
-        thread = threading.Timer(0.05, chat.cancel)
+        thread = threading.Timer(0.005, chat.cancel)
         thread.start()
         answer.read()
         thread.join()

@@ -221,11 +221,14 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
+/* Whether the rounding of a mean is much beside the differences from it, which have these squares. */
+static inline int NAME(is_far)(T mean, double squares, int64_t n) { return (double)mean * mean * (double)n > 64 * squares; }
+
 /* Normalises up to BESIDE rows of at most as many elements, side by side. */
 static void NAME(norm_beside)(T *y, T *sum, const T *x, const T *other, const T *weight, const T *bias, int64_t n,
                               int64_t count, double eps, int rms)
 {
-    T v[BESIDE * BESIDE], total[BESIDE] = {0}, mean[BESIDE] = {0}, scale[BESIDE];
+    T v[BESIDE * BESIDE], total[BESIDE] = {0}, mean[BESIDE] = {0}, scale[BESIDE], rest[BESIDE] = {0};
     NAME(bring)(v, x, n, n, count, BESIDE);
     if (other) {
         T more[BESIDE * BESIDE];
@@ -241,10 +244,14 @@ static void NAME(norm_beside)(T *y, T *sum, const T *x, const T *other, const T 
         for (int64_t l = 0; l < BESIDE; l++) mean[l] = (T)(total[l] / (double)n), total[l] = 0;
     }
     EACH(total[l] += (v[i * BESIDE + l] - mean[l]) * (v[i * BESIDE + l] - mean[l]))
-    for (int64_t l = 0; l < BESIDE; l++) scale[l] = (T)(1 / sqrt(total[l] / (double)n + eps));
+    EACH(rest[l] += v[i * BESIDE + l] - mean[l])
+    for (int64_t l = 0; l < BESIDE; l++) {
+        scale[l] = (T)(1 / sqrt(total[l] / (double)n + eps));
+        rest[l] = NAME(is_far)(mean[l], total[l], n) ? rest[l] / (T)n : 0;
+    }
     for (int64_t i = 0; i < n; i++) {
         const T by = weight ? weight[i] : 1, more = bias ? bias[i] : 0;
-        for (int64_t l = 0; l < BESIDE; l++) v[i * BESIDE + l] = (v[i * BESIDE + l] - mean[l]) * scale[l] * by + more;
+        for (int64_t l = 0; l < BESIDE; l++) v[i * BESIDE + l] = (v[i * BESIDE + l] - mean[l] - rest[l]) * scale[l] * by + more;
     }
 #undef EACH
     NAME(send)(y, v, n, n, count, BESIDE);
@@ -284,7 +291,8 @@ static int NAME(kernel_layer_norm)(const rlx_call *call)
         }
         if (!rms || !in->residual) squares = NAME(row_total)(NULL, x, NULL, mean, 1, n);
         const T scale = (T)(1 / sqrt(squares / (double)n + p->eps));
-#define EACH(more) RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale more
+        const T rest = NAME(is_far)(mean, squares, n) ? (T)(NAME(row_total)(NULL, x, NULL, mean, 0, n) / (double)n) : 0;
+#define EACH(more) RLX_INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean - rest) * scale more
         if (weight && bias)
             EACH(* weight[i] + bias[i]);
         else if (weight)
