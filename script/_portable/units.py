@@ -50,7 +50,13 @@ def installed(wheel: Path) -> Path:
     folder = debian()
     asked = ["chroot", str(folder), "/usr/bin/python3", "-c", VERSION]
     version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    place(folder, wheel, PLATFORMS, version, (*DEPENDENCIES, "wgpudawn>=0.32,<0.33"))
+    place(
+        folder,
+        wheel,
+        PLATFORMS,
+        version,
+        (*DEPENDENCIES, "tokenizers>=0.20", "wgpudawn>=0.32,<0.33"),
+    )
     return folder
 
 
