@@ -49,6 +49,12 @@ def test_the_mean_of_a_norm_is_corrected(n, device):
     np.testing.assert_allclose(result, exact, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [5, 300, 5000])
+def test_a_norm_of_equal_numbers_is_0(n, device):
+    x = np.full((3, n), 1.1e9, np.float32)
+    np.testing.assert_array_equal(one(lambda g, x: g.layer_norm(x, axis=1), device, x=x), 0.0)
+
+
 # --- rounding -------------------------------------------------------------------------------------------------
 
 

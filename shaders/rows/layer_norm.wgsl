@@ -52,7 +52,7 @@ fn total(value: f32, lane: u32) -> f32 {
     }
     let rest = total(differences, lane) / f32(N);
 {% endif %}
-    let scale = 1.0 / sqrt(total(all, lane) / f32(N){{ " - rest * rest" if not rms }} + EPS);
+    let scale = 1.0 / sqrt(total(all, lane) / f32(N) + EPS);
     for (var i = lane; i < N; i += {{ lanes }}u) { // trips: N / {{ lanes }}
         let v = ({{ stored.read(row ~ "[base + i]") }}{{ " - mean - rest" if not rms }}) * scale;
         y[base + i] = {{ stored.held_as("v" ~ (" * " ~ stored.read("weight[i]") if has_weight else "") ~ (" + " ~ stored.read("bias[i]") if has_bias else "")) }};

@@ -221,7 +221,7 @@ static int NAME(kernel_softmax)(const rlx_call *call)
     return RLX_OK;
 }
 
-/* Whether the rounding of a mean is much beside the differences from it, which have these squares. */
+/* Whether the rounding error of a mean may be large beside the n differences from it, the sum of whose squares is given. */
 static inline int NAME(is_far)(T mean, double squares, int64_t n) { return (double)mean * mean * (double)n > 64 * squares; }
 
 /* Normalises up to BESIDE rows of at most as many elements, side by side. */
@@ -242,9 +242,9 @@ static void NAME(norm_beside)(T *y, T *sum, const T *x, const T *other, const T 
     if (!rms) {
         EACH(total[l] += v[i * BESIDE + l])
         for (int64_t l = 0; l < BESIDE; l++) mean[l] = (T)(total[l] / (double)n), total[l] = 0;
+        EACH(rest[l] += v[i * BESIDE + l] - mean[l])
     }
     EACH(total[l] += (v[i * BESIDE + l] - mean[l]) * (v[i * BESIDE + l] - mean[l]))
-    EACH(rest[l] += v[i * BESIDE + l] - mean[l])
     for (int64_t l = 0; l < BESIDE; l++) {
         scale[l] = (T)(1 / sqrt(total[l] / (double)n + eps));
         rest[l] = NAME(is_far)(mean[l], total[l], n) ? rest[l] / (T)n : 0;
