@@ -100,3 +100,11 @@ def test_operands_that_a_block_reads_one_element_of(isa):
         x, y = rng.normal(size=shape).astype(np.float32), rng.normal(size=other).astype(np.float32)
         result = computed(lambda g, x, a, b: x * a + b, x, y, -y)
         np.testing.assert_allclose(result, x * y - y, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("own", [(1, 1, 7), (1, 40, 1), (130, 1, 7), (130, 40, 1), (1, 40, 7)])
+def test_operands_that_repeat_in_rows_of_any_length(own, isa):
+    rng = np.random.default_rng(8)
+    x = rng.integers(-99, 99, (130, 40, 7)).astype(np.int32)
+    y, z = (rng.integers(-99, 99, shape).astype(np.int32) for shape in (own, (1, 1, 7)))
+    np.testing.assert_array_equal(computed(lambda g, x, y, z: x * y + z, x, y, z), x * y + z)

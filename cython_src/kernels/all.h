@@ -13,11 +13,11 @@
 #include "elementwise/angles.h"
 #include "elementwise/powers.h"
 
-#include "elementwise/elementwise.h"
 #include "windows/window.h"
 #include "rows/lines.h"
 #include "rows/reduce.h"
 #include "movement/copy.h"
+#include "elementwise/elementwise.h"
 #include "movement/pad.h"
 #include "movement/gather.h"
 #include "rows/scan.h"

@@ -85,46 +85,23 @@
 static const rlx_named_loop loop_table[] = {LOOPS(ENTRY) {NULL, NULL}};
 #undef ENTRY
 
-static void spread(char *d, const char *value, int64_t itemsize, int64_t n)
-{
-    switch (itemsize) {
-    case 1: memset(d, *value, (size_t)n); break;
-    case 2: for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = *(const int16_t *)value; break;
-    case 4: for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = *(const int32_t *)value; break;
-    default: for (int64_t i = 0; i < n; i++) ((int64_t *)d)[i] = *(const int64_t *)value; break;
-    }
-}
-
+/* n elements that are `step` apart. */
 static RLX_INLINE void pick(char *d, const char *s, int64_t step, int64_t itemsize, int64_t n)
 {
-    if (step == 0 && itemsize == 4 && n < 16) {
-        const int32_t value = *(const int32_t *)s;
-        for (int64_t i = 0; i < n; i++) {
-            RLX_SCALAR_LOOP;
-            ((int32_t *)d)[i] = value;
-        }
-        return;
-    }
-    if (step == 1) {
-        memcpy(d, s, (size_t)(n * itemsize));
-    } else if (step == 0) {
-        spread(d, s, itemsize, n);
-    } else if (itemsize == 1) {
-        for (int64_t i = 0; i < n; i++) d[i] = s[i * step];
-    } else if (itemsize == 2) {
-        for (int64_t i = 0; i < n; i++) ((int16_t *)d)[i] = ((const int16_t *)s)[i * step];
-    } else if (itemsize == 4) {
-        for (int64_t i = 0; i < n; i++) ((int32_t *)d)[i] = ((const int32_t *)s)[i * step];
-    } else {
-        for (int64_t i = 0; i < n; i++) ((int64_t *)d)[i] = ((const int64_t *)s)[i * step];
+    switch (itemsize) {
+    case 1: copy_line_b1((uint8_t *)d, (const uint8_t *)s, n, 1, step); break;
+    case 2: copy_line_b2((uint16_t *)d, (const uint16_t *)s, n, 1, step); break;
+    case 4: copy_line_b4((uint32_t *)d, (const uint32_t *)s, n, 1, step); break;
+    default: copy_line_b8((uint64_t *)d, (const uint64_t *)s, n, 1, step); break;
     }
 }
 
-/* Elements [at, at + n) of an operand, in the order of the result, read by its strides. Rows along the axis before the
-   last follow each other by steps alone. */
-static void gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
-                         const int64_t *strides, int64_t itemsize, int64_t index, int64_t n)
+/* Elements [index, index + n) of an operand, in the order of the result: where they lie, if they follow each other, otherwise
+   in d. Rows along the axis before the last follow each other by steps alone. */
+static const char *gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
+                                const int64_t *strides, int64_t itemsize, int64_t index, int64_t n)
 {
+    const char *const result = d;
     const int64_t last = rank - 1, width = dims[last];
     const int64_t rows = last ? dims[last - 1] : 1, onward = last ? strides[last - 1] * itemsize : 0;
     while (n > 0) {
@@ -135,25 +112,35 @@ static void gather_block(char *d, const char *s, int64_t rank, const int64_t *di
             rest /= dims[axis];
         }
         const char *from = s + offset * itemsize + row * onward;
+        if (d == result && strides[last] == 1 && n <= width - column) return from + column * itemsize;
         for (; row < rows && n > 0; row++, from += onward, column = 0) {
             const int64_t run = width - column < n ? width - column : n;
             pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
             d += run * itemsize, index += run, n -= run;
         }
     }
+    return result;
 }
 
-/* The one element of an operand that all of [at, at + n) read, as along an axis that it lacks; NULL where they read several. */
-static const char *one_of_block(const char *s, int64_t rank, const int64_t *dims, const int64_t *strides,
-                                int64_t itemsize, int64_t index, int64_t n)
+/* A strided operand repeats the same elements along axes that it lacks: in each stretch of the result with a period. */
+typedef struct {
+    int64_t period, stretch;
+    int64_t held; /* the stretch that the block in the register is from; -1 for several */
+} rlx_repeats;
+
+/* The longest period that fits a block. */
+static rlx_repeats repeats_of(int64_t rank, const int64_t *dims, const int64_t *strides, int64_t block)
 {
-    int64_t rest = index / dims[rank - 1], offset = 0;
-    if (strides[rank - 1] || index % dims[rank - 1] + n > dims[rank - 1]) return NULL;
-    for (int64_t axis = rank - 2; axis >= 0; axis--) {
-        offset += rest % dims[axis] * strides[axis];
-        rest /= dims[axis];
+    rlx_repeats result = {1, 1, -1};
+    int64_t inner = 1;
+    int lacked = 0;
+    for (int64_t axis = rank - 1; axis >= 0 && (lacked || inner <= block); axis--) {
+        if (strides[axis] == 0 && !lacked) result.period = inner;
+        lacked = strides[axis] == 0;
+        inner *= dims[axis];
+        if (lacked) result.stretch = inner;
     }
-    return s + offset * itemsize;
+    return result;
 }
 
 /* A program of steps on blocks of elements. Blocks are in registers on the stack. rlx/abi/elementwise.py explains the
@@ -161,20 +148,27 @@ static const char *one_of_block(const char *s, int64_t rank, const int64_t *dims
 static int kernel_elementwise(const rlx_call *call)
 {
     RLX_ARGUMENTS(elementwise, call);
-    const int64_t block = p->block, count = p->count, inputs = p->inputs;
+    const int64_t count = p->count, inputs = p->inputs, max_count = p->block < count ? p->block : count;
     _Alignas(64) char registers[RLX_REGISTER_BYTES];
-    const char *operand[RLX_INPUTS], *held[RLX_INPUTS] = {NULL}; /* the element that fills a register, if one does */
+    const char *operand[RLX_INPUTS];
+    rlx_repeats repeats[RLX_INPUTS];
+    int64_t period = 1;
 
-#define REGISTER(number) (registers + (number) * block * 8)
-    const int64_t max_count = block < count ? block : count;
+#define REGISTER(number) (registers + (number) * p->block * 8)
     for (int64_t k = 0; k < inputs; k++) {
         if (p->modes[k] == RLX_MODE_DIRECT) continue;
         operand[k] = REGISTER(p->input_registers[k]);
-        if (p->modes[k] == RLX_MODE_SCALAR)
-            spread(REGISTER(p->input_registers[k]), call->in[k], p->input_bytes[k], max_count);
+        if (p->modes[k] == RLX_MODE_SCALAR) {
+            pick(REGISTER(p->input_registers[k]), call->in[k], 0, p->input_bytes[k], max_count);
+            continue;
+        }
+        repeats[k] = repeats_of(p->rank, p->dims, p->strides + k * p->rank, p->block);
+        if (repeats[k].period > period) period = repeats[k].period;
     }
+    /* All periods divide the longest one, so that blocks begin where they do. */
+    const int64_t block = p->block / period * period;
     for (int64_t k = 0; k < p->literals; k++)
-        spread(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], p->literal_bytes[k], max_count);
+        pick(REGISTER(p->literal_registers[k]), (const char *)&p->literal_bits[k], 0, p->literal_bytes[k], max_count);
     const rlx_range own = rlx_share(call, count, block);
     for (int64_t index = own.first; index < own.last; index += block) {
         const int64_t n = own.last - index < block ? own.last - index : block;
@@ -182,12 +176,12 @@ static int kernel_elementwise(const rlx_call *call)
             if (p->modes[k] == RLX_MODE_DIRECT)
                 operand[k] = (const char *)call->in[k] + index * p->input_bytes[k];
             if (p->modes[k] != RLX_MODE_STRIDED) continue;
-            char *to = REGISTER(p->input_registers[k]);
-            const int64_t *strides = p->strides + k * p->rank;
-            const char *one = one_of_block(call->in[k], p->rank, p->dims, strides, p->input_bytes[k], index, n);
-            if (!one) gather_block(to, call->in[k], p->rank, p->dims, strides, p->input_bytes[k], index, n);
-            else if (one != held[k]) spread(to, one, p->input_bytes[k], block);
-            held[k] = one;
+            const int64_t stretch = index / repeats[k].stretch;
+            const int whole = index + n <= (stretch + 1) * repeats[k].stretch;
+            if (whole && stretch == repeats[k].held) continue;
+            operand[k] = gather_block(REGISTER(p->input_registers[k]), call->in[k], p->rank, p->dims,
+                                      p->strides + k * p->rank, p->input_bytes[k], index, n);
+            repeats[k].held = whole ? stretch : -1;
         }
         const int64_t *numbers = p->operands;
         for (int64_t k = 0; k < p->steps; k++, numbers += 3) {
