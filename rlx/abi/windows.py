@@ -132,7 +132,7 @@ def _pool(name: str, doc: str, types: tuple[str, ...]) -> Signature:
                 lambda p: (2 * p.stride[2] + 1) * (max(_phase(p), POOL_STRIP) + VECTOR_ELEMENTS),
             ),
             "places": Scratch("i64", lambda p: p.kernel[2] + 3 * p.out[1]),
-            "counts": Scratch("T", lambda p: p.out[2]),
+            "counts": Scratch("T", lambda p: p.out[2] + VECTOR_ELEMENTS),
         },
         types,
         parallel=Parallel(),

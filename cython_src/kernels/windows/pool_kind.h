@@ -51,23 +51,19 @@ static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int6
             RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[r * apart + i] = line[i * step + r];
 }
 
-/* n windows by their taps in the phases. */
-static RLX_INLINE void POOL(join_phases)(E *y, const E *phases, const int64_t *places, int64_t taps, int64_t n)
+/* n windows by their taps in the phases. Sums are divided by `row` and by their columns, or multiplied by these factors; without
+   columns they stay. Behind the columns there are others that may be read. */
+static RLX_INLINE void POOL(join_phases)(E *y, const E *phases, const int64_t *places, int64_t taps, int64_t n,
+                                         const E *columns, E row, int factors)
 {
     for (int64_t i = 0; i < n; i += EACH) {
         V all = AT(phases + i);
         for (int64_t k = 1; k < taps; k++) all = TAKE_LANES(all, AT(phases + places[k] + i));
+        if (columns && factors) all *= AT(columns + i) * row;
+        else if (columns) all /= AT(columns + i) * row;
         if (n - i >= EACH) *(V *)(y + i) = all;
         else OF_TYPE(pool_store)(y + i, all, n - i);
     }
-}
-
-/* n elements, behind which there are others that may be read. */
-static RLX_INLINE void POOL(copy)(E *y, const E *x, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + EACH <= n; i += EACH) *(V *)(y + i) = AT(x + i);
-    if (i < n) OF_TYPE(pool_store)(y + i, AT(x + i), n - i);
 }
 
 /* A window of n adjacent taps. */
@@ -133,10 +129,12 @@ static int POOL(kernel_pool)(const rlx_call *call)
 {
     POOL_ARGUMENTS(POOL_KIND, call);
     const rlx_window *w = &p->window;
-    const int padded = p->divide == RLX_DIVIDE_PADDED;
+    /* The compiler knows that maxima are not divided. */
+    const int64_t divide = START == 0 ? p->divide : RLX_DIVIDE_NO;
+    const int padded = divide == RLX_DIVIDE_PADDED;
 #ifdef POOL_LANES
     if (POOL(are_small)(w)) {
-        POOL(pool_lanes)(call, w, p->divide, in->x, out->y);
+        POOL(pool_lanes)(call, w, divide, in->x, out->y);
         return RLX_OK;
     }
 #endif
@@ -147,13 +145,20 @@ static int POOL(kernel_pool)(const rlx_call *call)
     int64_t *places = out->places, held = 0;
     POOL(inside) *inside = (POOL(inside) *)(places + taps), depth = {0, 0, 0};
     POOL(strip) s = POOL(strip_of)(w, 0, strips, line, places);
-    for (int64_t o = 0; o < w->out[1]; o++) inside[o] = POOL(inside_of)(w, 1, o, padded);
-    for (int64_t i = 0; p->divide && i < width; i++) {
+    int64_t others = 0; /* bits of counts that are no powers of two */
+    for (int64_t o = 0; o < w->out[1]; o++)
+        inside[o] = POOL(inside_of)(w, 1, o, padded), others |= inside[o].count & (inside[o].count - 1);
+    for (int64_t o = 0; divide && o < w->out[0]; o++)
+        depth = POOL(inside_of)(w, 0, o, padded), others |= depth.count & (depth.count - 1);
+    for (int64_t i = 0; divide && i < width + EACH; i++) {
         const int64_t first = i * step - w->before[2];
         const int whole = first >= 0 && first + (taps - 1) * w->dilation[2] < row;
-        const int64_t count = whole ? taps : count_inside(w, 2, i, padded);
-        counts[i] = (E)(count ? count : 1);
+        const int64_t count = i >= width ? 1 : whole ? taps : count_inside(w, 2, i, padded);
+        counts[i] = (E)(count ? count : 1), others |= count & (count - 1);
     }
+    /* To multiply by the inverse of a power of two gives the same bits. */
+    const int factors = divide && !others;
+    for (int64_t i = 0; factors && i < width + EACH; i++) counts[i] = 1 / counts[i];
     for (int64_t item = own.first, rows; item < own.last; item += rows) {
         const int64_t index = item / strips, strip = item % strips, begin = strip * RLX_POOL_STRIP;
         if (strip != held) s = POOL(strip_of)(w, strip, strips, line, places), held = strip;
@@ -169,7 +174,7 @@ static int POOL(kernel_pool)(const rlx_call *call)
             if (r == 0 || oy == 0) depth = POOL(inside_of)(w, 0, oz, padded);
             E *to = line + r * pitch + s.low;
             const int64_t count = depth.count * inside[oy].count;
-            every[r] = (E)(count ? count : 1);
+            every[r] = factors ? 1 / (E)(count ? count : 1) : (E)(count ? count : 1);
             if (depth.some && inside[oy].some)
                 POOL(join_rows)(to, x + depth.first * slice + inside[oy].first * row + s.left + s.low, wide,
                                 depth.some, inside[oy].some, w->dilation[0] * slice, w->dilation[1] * row);
@@ -177,21 +182,22 @@ static int POOL(kernel_pool)(const rlx_call *call)
                 for (int64_t i = 0; i < wide; i++) to[i] = START;
         }
         E *y = (E *)out->y + index * width + begin;
+        E *phases = line + step * s.apart, *joined = phases + step * s.apart;
+        const E *columns = divide ? counts + begin : NULL;
         /* Few windows of many taps are joined one by one. */
-        if (w->dilation[2] == 1 && n * (taps / EACH + EACH) < (n + EACH - 1) / EACH * taps) {
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t i = 0; i < n; i++) y[r * n + i] = POOL(take_taps)(line + r * pitch + i * step, taps);
-        } else {
-            const int64_t total = rows * s.length;
-            E *phases = line + step * s.apart, *joined = phases + step * s.apart;
-            const int64_t used = w->dilation[2] == 1 && taps < step ? taps : step;
-            if (step > 1) POOL(separate)(phases, line, used, step, total, s.apart);
-            POOL(join_phases)(s.rows == 1 ? y : joined, step > 1 ? phases : line, places, taps,
-                              s.rows == 1 ? n : total);
-            for (int64_t r = 0; s.rows > 1 && r < rows; r++) POOL(copy)(y + r * n, joined + r * s.length, n);
+        const int few = w->dilation[2] == 1 && n * (taps / EACH + EACH) < (n + EACH - 1) / EACH * taps;
+        const int64_t total = rows * s.length, used = w->dilation[2] == 1 && taps < step ? taps : step;
+        for (int64_t r = 0; few && r < rows; r++)
+            for (int64_t i = 0; i < n; i++)
+                joined[r * s.length + i] = POOL(take_taps)(line + r * pitch + i * step, taps);
+        if (!few && step > 1) POOL(separate)(phases, line, used, step, total, s.apart);
+        if (!few && s.rows == 1) {
+            POOL(join_phases)(y, step > 1 ? phases : line, places, taps, n, columns, every[0], factors);
+            continue;
         }
-        for (int64_t r = 0; p->divide && r < rows; r++)
-            for (int64_t i = 0; i < n; i++) y[r * n + i] /= every[r] * counts[begin + i];
+        if (!few) POOL(join_phases)(joined, step > 1 ? phases : line, places, taps, total, NULL, 0, 0);
+        for (int64_t r = 0; r < rows; r++)
+            POOL(join_phases)(y + r * n, joined + r * s.length, places, 1, n, columns, every[r], factors);
     }
     return RLX_OK;
 }
