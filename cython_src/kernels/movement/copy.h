@@ -115,7 +115,13 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
             copy_bytes((char *)d, (const char *)s, n * (int64_t)sizeof(E));                       \
         } else if (from == 0) {                                                                   \
             const E value = n ? *s : 0;                                                           \
-            for (int64_t i = 0; i < n; i++) d[i] = value;                                         \
+            if (n >= 16)                                                                          \
+                for (int64_t i = 0; i < n; i++) d[i] = value;                                     \
+            else                                                                                  \
+                for (int64_t i = 0; i < n; i++) {                                                 \
+                    RLX_SCALAR_LOOP;                                                              \
+                    d[i] = value;                                                                 \
+                }                                                                                 \
         } else if (from == -1) {                                                                  \
             for (int64_t i = 0; i < n; i++) d[i] = s[-i];                                         \
         } else if (from == 2) {                                                                   \
@@ -196,8 +202,10 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
             if (d != axis) pieces *= dims[d];                                                     \
         const int64_t to[2] = {axis < 0 ? 0 : p->target_steps[axis], p->target_steps[last]};      \
         const int64_t from[2] = {axis < 0 ? 0 : p->source_steps[axis], p->source_steps[last]};    \
-        const rlx_block own = rlx_share_block(call, pieces, axis < 0 ? 1 : dims[axis], dims[last], \
-                                              64 / sizeof(E), 64 / sizeof(E));                    \
+        /* Whole rows, unless they are few or turned. */                                          \
+        const int64_t all = axis < 0 ? 1 : dims[axis], line = 64 / sizeof(E);                     \
+        const int64_t wide = !turned && all / line >= call->parts ? dims[last] : line;            \
+        const rlx_block own = rlx_share_block(call, pieces, all, dims[last], line, wide);         \
         const int64_t rows = own.rows.last - own.rows.first, columns = own.columns.last - own.columns.first; \
         target += own.rows.first * to[0] + own.columns.first * to[1];                             \
         source += own.rows.first * from[0] + own.columns.first * from[1];                         \

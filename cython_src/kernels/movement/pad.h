@@ -1,16 +1,6 @@
 /* Elements of 1, 2, 4 or 8 bytes with borders: of one value, or of elements that are repeated. */
 
 #define PADS(SUFFIX, E)                                                                           \
-    static RLX_INLINE void fill_##SUFFIX(E *y, int64_t n, E value)                                \
-    {                                                                                             \
-        if (n >= 16)                                                                              \
-            for (int64_t i = 0; i < n; i++) y[i] = value;                                         \
-        else                                                                                      \
-            for (int64_t i = 0; i < n; i++) {                                                     \
-                RLX_SCALAR_LOOP;                                                                  \
-                y[i] = value;                                                                     \
-            }                                                                                     \
-    }                                                                                             \
     /* Pieces are the axes outside of the last two, whose rows follow each other by steps alone. */ \
     static int kernel_pad_##SUFFIX(const rlx_call *call)                                          \
     {                                                                                             \
@@ -42,12 +32,12 @@
                 const int64_t c = r - row + index - top;                                          \
                 E *y = (E *)out->y + r * dims[last];                                              \
                 if (!inside || c < 0 || c >= rows_inside) {                                       \
-                    fill_##SUFFIX(y + first, end - first, value);                                 \
+                    copy_line_##SUFFIX(y + first, &value, end - first, 1, 0);                     \
                     continue;                                                                     \
                 }                                                                                 \
-                fill_##SUFFIX(y + first, from - first, value);                                    \
+                copy_line_##SUFFIX(y + first, &value, from - first, 1, 0);                        \
                 copy_bytes((char *)(y + from), (const char *)(x + c * width), (to - from) * (int64_t)sizeof(E)); \
-                fill_##SUFFIX(y + to, end - to, value);                                           \
+                copy_line_##SUFFIX(y + to, &value, end - to, 1, 0);                               \
             }                                                                                     \
         }                                                                                         \
         return RLX_OK;                                                                            \
