@@ -34,8 +34,11 @@ _NS: Mapping[str, float] = {
     "packed": 0.02, "mel": 0.05,
 }  # fmt: skip
 _OTHER_NS = 0.12
-# The same for a byte that a strided copy moves.
-_COPY_NS = 0.1
+# The time of a byte that a kernel only moves, and of each line of bytes that it moves together.
+_COPY_NS = 0.025
+_LINE_NS: Mapping[str, float] = {"strided_copy": 0.3, "pad": 2, "pad_repeat": 2.5, "gather": 0.4}
+# Elements that lie apart in one place only are moved in tiles of so many rows at least, whose lines have so many bytes.
+_TILE_ROWS, _TILE_BYTES = 8, 32
 # The least time per byte that a call reads or writes, from a cache that cores share.
 _BYTE_NS = 0.02
 # The same of weights in blocks or 16 bits, which come from memory, and the time to round an element.
@@ -43,8 +46,8 @@ _BLOCK_NS, _ROUND_NS = 0.1, 1
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {
     "arg_reduce": 3, "conv_depthwise": 2.5, "conv_depthwise_lanes": 3, "conv_transpose": 1.6, "conv_winograd": 0.4,
-    "cumulate": 3, "fft": 0.5, "interpolate": 0.6, "matmul_integer": 0.13, "nearest_planes": 0.15, "pad_repeat": 2,
-    "pool_max": 2, "pool_sum": 2, "reduce_mean": 2, "reduce_prod": 4, "reduce_sum_abs": 3, "reduce_sum_squares": 1.5,
+    "cumulate": 3, "fft": 0.5, "interpolate": 0.6, "matmul_integer": 0.13, "nearest_planes": 0.15,
+    "pool_max": 2, "pool_sum": 2, "reduce_mean": 1.5, "reduce_prod": 1.5, "reduce_sum_abs": 1.5, "reduce_sum_squares": 1,
     "scatter": 0.2, "topk": 10,
 }  # fmt: skip
 # How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
@@ -194,9 +197,10 @@ def _scaled(amount: Any, rate: float) -> Any:
 
 def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     """Estimates of a call of which the longer one counts: times of a unit, in ns, and amounts of units."""
-    if call.kernel == "strided_copy":  # also a part of ops of other kinds
-        count = size(call.params["dims"])
-        return [[(_COPY_NS, count * call.outputs[0].type.dtype.itemsize)]]
+    if call.kernel in _LINE_NS:  # also of a part of a result, and of ops of other kinds
+        count = size(call.params["dims"]) * call.params.get("unit", 1)
+        moved = count * call.outputs[0].type.dtype.itemsize
+        return [[(_COPY_NS, moved), (_LINE_NS[call.kernel], _lines(call, moved))]]
     if call.kernel == "dequant_products":  # of several nodes
         work = 2 * call.params["m"] * call.params["k"] * sum(call.params["n"])
         weights = sum(value.type.nbytes for value in call.inputs[2:] if value is not None)
@@ -209,6 +213,24 @@ def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     if w is not None and w.type.dtype in HALVES:
         near.append([(_BLOCK_NS, w.type.nbytes)])
     return near
+
+
+def _lines(call: KernelCall, moved: Any) -> Any:
+    """Lines of bytes that a call moves together, of so many bytes."""
+    params = call.params
+    dims, rows = params["dims"], size(params["dims"][:-1])
+    if call.kernel == "gather":
+        *varied, step = estimated(params["index_steps"])
+        return size(dims) + (12 * rows if any(varied) else 0) if step else rows
+    if call.kernel != "strided_copy":
+        return rows
+    source, target = estimated(params["source_steps"]), estimated(params["target_steps"])
+    last, tall = estimated(dims)[-1], estimated(dims)[source.index(1)] if 1 in source else 0
+    vectors = last >= 2 * _TILE_ROWS and -1 <= source[-1] <= 2  # also backwards and by twos
+    if target[-1] == 1 and (source[-1] in (0, 1) or vectors):
+        return rows
+    turned = target[-1] == 1 and min(tall, last) >= _TILE_ROWS
+    return moved // _TILE_BYTES if turned else size(dims)
 
 
 def _computing(call: KernelCall) -> list[tuple[float, Any]]:
