@@ -55,61 +55,47 @@ PARTIAL(i32, int32_t)
 #undef PARTIAL
 
 #define POOL_ARGUMENTS(kernel, call) RLX_ARGUMENTS(kernel, call)
+#define POOL(name) JOIN(JOIN(name, WHICH), SUFFIX)
+#define AT(address) (*(const VEC *)(address))
 
-#define POOL(name) name##_max_f32
-#define POOL_LANES
-#define OF_TYPE(name) name##_f32
-#define POOL_KIND pool_max
-#define E float
-#define V vec_f32
-#define START -INFINITY
+#define WHICH max
 #define TAKE TAKE_MAX
-#define TAKE_LANES larger_f32
-#include "pool_kind.h"
-
-#define POOL(name) name##_max_f64
-#define POOL_LANES
-#define OF_TYPE(name) name##_f64
-#define POOL_KIND pool_max
-#define E double
-#define V vec_f64
-#define START -INFINITY
-#define TAKE TAKE_MAX
-#define TAKE_LANES larger_f64
-#include "pool_kind.h"
-
-#define POOL(name) name##_max_i32
-#define OF_TYPE(name) name##_i32
-#define POOL_KIND pool_max
-#define E int32_t
-#define V vec_i32
+#define TAKE_LANES NAME(larger)
 #define START INT32_MIN
-#define TAKE TAKE_MAX
-#define TAKE_LANES larger_i32
+#define T int32_t
+#define SUFFIX i32
 #include "pool_kind.h"
-
-#define POOL(name) name##_sum_f32
+#undef START
+#define START -INFINITY
 #define POOL_LANES
-#define OF_TYPE(name) name##_f32
-#define POOL_KIND pool_sum
-#define E float
-#define V vec_f32
-#define START 0
+#define T float
+#define SUFFIX f32
+#include "pool_kind.h"
+#define T double
+#define SUFFIX f64
+#include "pool_kind.h"
+#undef WHICH
+#undef TAKE
+#undef TAKE_LANES
+#undef START
+
+#define WHICH sum
 #define TAKE TAKE_SUM
 #define TAKE_LANES TAKE_SUM
-#include "pool_kind.h"
-
-#define POOL(name) name##_sum_f64
-#define POOL_LANES
-#define OF_TYPE(name) name##_f64
-#define POOL_KIND pool_sum
-#define E double
-#define V vec_f64
 #define START 0
-#define TAKE TAKE_SUM
-#define TAKE_LANES TAKE_SUM
+#define T float
+#define SUFFIX f32
 #include "pool_kind.h"
-
+#define T double
+#define SUFFIX f64
+#include "pool_kind.h"
+#undef WHICH
+#undef TAKE
+#undef TAKE_LANES
+#undef START
+#undef POOL_LANES
+#undef AT
+#undef POOL
 #undef POOL_ARGUMENTS
 #undef TAKE_MAX
 #undef TAKE_SUM

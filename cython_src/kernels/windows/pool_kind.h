@@ -1,41 +1,39 @@
-/* One kind of pool for one type. The including file defines POOL and OF_TYPE (names), POOL_KIND (the signature), E (the
-   type), V (a vector of it), START (the result of no elements), TAKE and TAKE_LANES (of two elements, of two vectors).
+/* One kind of pool for one type. The including file defines T and SUFFIX (generic.h), and by kind WHICH (max or sum), TAKE and
+   TAKE_LANES (of two elements, of two vectors); START is the result of no elements.
 
    Results are made in strips of a row. The rows of the windows are joined first, in a line with its padding, since windows
    side by side share them. Then the taps along the line are joined, for a vector of windows at a time. Where windows are
    `stride` apart, the line is separated by phase before: element i goes to place i / stride of phase i % stride, so that
    windows side by side read elements side by side. */
-#define EACH ((int64_t)(sizeof(V) / sizeof(E)))
-#define AT(address) (*(const V *)(address))
 #ifdef POOL_LANES
 #include "pool_lanes.h"
 #endif
 
 /* n columns of `high` slices of `tall` rows. */
-static RLX_INLINE void POOL(join_rows)(E *line, const E *from, int64_t n, int64_t high, int64_t tall,
+static RLX_INLINE void POOL(join_rows)(T *line, const T *from, int64_t n, int64_t high, int64_t tall,
                                        int64_t slice, int64_t row)
 {
     int64_t i = 0;
-    for (; i + EACH <= n; i += EACH) {
-        V all = AT(from + i);
+    for (; i + VL <= n; i += VL) {
+        VEC all = AT(from + i);
         for (int64_t z = 0; z < high; z++)
             for (int64_t y = z == 0; y < tall; y++) all = TAKE_LANES(all, AT(from + z * slice + y * row + i));
-        *(V *)(line + i) = all;
+        *(VEC *)(line + i) = all;
     }
     if (i == n) return;
-    V all = OF_TYPE(pool_load)(from + i, n - i);
+    VEC all = NAME(pool_load)(from + i, n - i);
     for (int64_t z = 0; z < high; z++)
         for (int64_t y = z == 0; y < tall; y++)
-            all = TAKE_LANES(all, OF_TYPE(pool_load)(from + z * slice + y * row + i, n - i));
-    OF_TYPE(pool_store)(line + i, all, n - i);
+            all = TAKE_LANES(all, NAME(pool_load)(from + z * slice + y * row + i, n - i));
+    NAME(pool_store)(line + i, all, n - i);
 }
 
 /* Some phases of a line, `length` elements each. With a step of 2, 3 or 4 that the compiler knows, the copies become shuffles
    of vectors; then all phases are made, also those that no window needs. */
-static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int64_t step, int64_t length,
+static RLX_INLINE void POOL(separate)(T *to, const T *line, int64_t phases, int64_t step, int64_t length,
                                       int64_t apart)
 {
-    E *second = to + apart, *third = second + apart, *fourth = third + apart;
+    T *second = to + apart, *third = second + apart, *fourth = third + apart;
     if (step == 2 && phases == 2)
         RLX_INDEPENDENT for (int64_t i = 0; i < length; i++) to[i] = line[2 * i], second[i] = line[2 * i + 1];
     else if (step == 3 && phases > 1)
@@ -53,29 +51,29 @@ static RLX_INLINE void POOL(separate)(E *to, const E *line, int64_t phases, int6
 
 /* n windows by their taps in the phases. Sums are divided by `row` and by their columns, or multiplied by these factors; without
    columns they stay. Behind the columns there are others that may be read. */
-static RLX_INLINE void POOL(join_phases)(E *y, const E *phases, const int64_t *places, int64_t taps, int64_t n,
-                                         const E *columns, E row, int factors)
+static RLX_INLINE void POOL(join_phases)(T *y, const T *phases, const int64_t *places, int64_t taps, int64_t n,
+                                         const T *columns, T row, int factors)
 {
-    for (int64_t i = 0; i < n; i += EACH) {
-        V all = AT(phases + i);
+    for (int64_t i = 0; i < n; i += VL) {
+        VEC all = AT(phases + i);
         for (int64_t k = 1; k < taps; k++) all = TAKE_LANES(all, AT(phases + places[k] + i));
         if (columns && factors) all *= AT(columns + i) * row;
         else if (columns) all /= AT(columns + i) * row;
-        if (n - i >= EACH) *(V *)(y + i) = all;
-        else OF_TYPE(pool_store)(y + i, all, n - i);
+        if (n - i >= VL) *(VEC *)(y + i) = all;
+        else NAME(pool_store)(y + i, all, n - i);
     }
 }
 
 /* A window of n adjacent taps. */
-static RLX_INLINE E POOL(take_taps)(const E *line, int64_t n)
+static RLX_INLINE T POOL(take_taps)(const T *line, int64_t n)
 {
-    E total = START, lanes[EACH];
+    T total = START, lanes[VL];
     int64_t i = 0;
-    if (n >= EACH) {
-        V all = AT(line);
-        for (i = EACH; i + EACH <= n; i += EACH) all = TAKE_LANES(all, AT(line + i));
-        *(V *)lanes = all;
-        for (int64_t l = 0; l < EACH; l++) total = TAKE(total, lanes[l]);
+    if (n >= VL) {
+        VEC all = AT(line);
+        for (i = VL; i + VL <= n; i += VL) all = TAKE_LANES(all, AT(line + i));
+        *(VEC *)lanes = all;
+        for (int64_t l = 0; l < VL; l++) total = TAKE(total, lanes[l]);
     }
     for (; i < n; i++) total = TAKE(total, line[i]);
     return total;
@@ -89,7 +87,7 @@ typedef struct {
     int64_t rows, apart; /* lines that are worked on as one; elements from one phase of them to the next */
 } POOL(strip);
 
-static POOL(strip) POOL(strip_of)(const rlx_window *w, int64_t strip, int64_t strips, E *line, int64_t *places)
+static POOL(strip) POOL(strip_of)(const rlx_window *w, int64_t strip, int64_t strips, T *line, int64_t *places)
 {
     POOL(strip) s;
     const int64_t step = w->stride[2], taps = w->kernel[2], begin = strip * RLX_POOL_STRIP;
@@ -99,7 +97,7 @@ static POOL(strip) POOL(strip_of)(const rlx_window *w, int64_t strip, int64_t st
     s.length = (reach + step - 1) / step;
     s.low = s.left < 0 ? -s.left : 0, s.high = beyond < reach ? beyond : reach;
     if (s.high < s.low) s.high = s.low;
-    s.rows = strips == 1 && s.n < 4 * EACH && s.length < RLX_POOL_STRIP ? RLX_POOL_STRIP / s.length : 1;
+    s.rows = strips == 1 && s.n < 4 * VL && s.length < RLX_POOL_STRIP ? RLX_POOL_STRIP / s.length : 1;
     s.apart = s.rows * s.length + RLX_VECTOR_ELEMENTS;
     for (int64_t i = 0; i < s.apart * step; i++) line[i] = START; /* padding stays */
     for (int64_t k = 0; k < taps; k++) {
@@ -127,7 +125,7 @@ static POOL(inside) POOL(inside_of)(const rlx_window *w, int axis, int64_t o, in
 
 static int POOL(kernel_pool)(const rlx_call *call)
 {
-    POOL_ARGUMENTS(POOL_KIND, call);
+    POOL_ARGUMENTS(JOIN(pool, WHICH), call);
     const rlx_window *w = &p->window;
     /* The compiler knows that maxima are not divided. */
     const int64_t divide = START == 0 ? p->divide : RLX_DIVIDE_NO;
@@ -141,7 +139,7 @@ static int POOL(kernel_pool)(const rlx_call *call)
     const int64_t step = w->stride[2], taps = w->kernel[2], width = w->out[2], row = w->dims[2];
     const int64_t slice = w->dims[1] * row, strips = (width + RLX_POOL_STRIP - 1) / RLX_POOL_STRIP;
     const rlx_range own = rlx_share(call, w->channels * w->out[0] * w->out[1] * strips, 1);
-    E *line = out->lines, *counts = out->counts, every[RLX_POOL_STRIP];
+    T *line = out->lines, *counts = out->counts, every[RLX_POOL_STRIP];
     int64_t *places = out->places, held = 0;
     POOL(inside) *inside = (POOL(inside) *)(places + taps), depth = {0, 0, 0};
     POOL(strip) s = POOL(strip_of)(w, 0, strips, line, places);
@@ -150,42 +148,42 @@ static int POOL(kernel_pool)(const rlx_call *call)
         inside[o] = POOL(inside_of)(w, 1, o, padded), others |= inside[o].count & (inside[o].count - 1);
     for (int64_t o = 0; divide && o < w->out[0]; o++)
         depth = POOL(inside_of)(w, 0, o, padded), others |= depth.count & (depth.count - 1);
-    for (int64_t i = 0; divide && i < width + EACH; i++) {
+    for (int64_t i = 0; divide && i < width + VL; i++) {
         const int64_t first = i * step - w->before[2];
         const int whole = first >= 0 && first + (taps - 1) * w->dilation[2] < row;
         const int64_t count = i >= width ? 1 : whole ? taps : count_inside(w, 2, i, padded);
-        counts[i] = (E)(count ? count : 1), others |= count & (count - 1);
+        counts[i] = (T)(count ? count : 1), others |= count & (count - 1);
     }
     /* To multiply by the inverse of a power of two gives the same bits. */
     const int factors = divide && !others;
-    for (int64_t i = 0; factors && i < width + EACH; i++) counts[i] = 1 / counts[i];
+    for (int64_t i = 0; factors && i < width + VL; i++) counts[i] = 1 / counts[i];
     for (int64_t item = own.first, rows; item < own.last; item += rows) {
         const int64_t index = item / strips, strip = item % strips, begin = strip * RLX_POOL_STRIP;
         if (strip != held) s = POOL(strip_of)(w, strip, strips, line, places), held = strip;
         const int64_t n = s.n, pitch = s.length * step, wide = s.high - s.low;
         rows = own.last - item < s.rows ? own.last - item : s.rows;
         int64_t oy = index % w->out[1], oz = index / w->out[1] % w->out[0], channel = index / w->out[1] / w->out[0];
-        const E *x = (const E *)in->x + channel * w->dims[0] * slice;
+        const T *x = (const T *)in->x + channel * w->dims[0] * slice;
         for (int64_t r = 0; r < rows; r++, oy++) {
             if (oy == w->out[1]) {
                 oy = 0, oz++;
                 if (oz == w->out[0]) oz = 0, x += w->dims[0] * slice;
             }
             if (r == 0 || oy == 0) depth = POOL(inside_of)(w, 0, oz, padded);
-            E *to = line + r * pitch + s.low;
+            T *to = line + r * pitch + s.low;
             const int64_t count = depth.count * inside[oy].count;
-            every[r] = factors ? 1 / (E)(count ? count : 1) : (E)(count ? count : 1);
+            every[r] = factors ? 1 / (T)(count ? count : 1) : (T)(count ? count : 1);
             if (depth.some && inside[oy].some)
                 POOL(join_rows)(to, x + depth.first * slice + inside[oy].first * row + s.left + s.low, wide,
                                 depth.some, inside[oy].some, w->dilation[0] * slice, w->dilation[1] * row);
             else
                 for (int64_t i = 0; i < wide; i++) to[i] = START;
         }
-        E *y = (E *)out->y + index * width + begin;
-        E *phases = line + step * s.apart, *joined = phases + step * s.apart;
-        const E *columns = divide ? counts + begin : NULL;
+        T *y = (T *)out->y + index * width + begin;
+        T *phases = line + step * s.apart, *joined = phases + step * s.apart;
+        const T *columns = divide ? counts + begin : NULL;
         /* Few windows of many taps are joined one by one. */
-        const int few = w->dilation[2] == 1 && n * (taps / EACH + EACH) < (n + EACH - 1) / EACH * taps;
+        const int few = w->dilation[2] == 1 && n * (taps / VL + VL) < (n + VL - 1) / VL * taps;
         const int64_t total = rows * s.length, used = w->dilation[2] == 1 && taps < step ? taps : step;
         for (int64_t r = 0; few && r < rows; r++)
             for (int64_t i = 0; i < n; i++)
@@ -201,14 +199,5 @@ static int POOL(kernel_pool)(const rlx_call *call)
     }
     return RLX_OK;
 }
-#undef EACH
-#undef AT
-#undef POOL
-#undef OF_TYPE
-#undef POOL_KIND
-#undef POOL_LANES
-#undef E
-#undef V
-#undef START
-#undef TAKE
-#undef TAKE_LANES
+#undef T
+#undef SUFFIX

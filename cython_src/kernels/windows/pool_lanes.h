@@ -9,7 +9,7 @@
 static int POOL(are_small)(const rlx_window *w)
 {
     return w->dims[0] * w->dims[1] * w->dims[2] <= MOST_SMALL && w->out[0] * w->out[1] * w->out[2] <= MOST_SMALL &&
-           w->out[2] < 2 * EACH && w->channels >= EACH / 2;
+           w->out[2] < 2 * VL && w->channels >= VL / 2;
 }
 
 /* Windows by their place along an axis: the taps inside, where tap 0 is, and the taps that a mean counts. */
@@ -19,30 +19,30 @@ typedef struct {
 } POOL(place);
 
 /* The window at a place of each axis, in all lanes. */
-static RLX_INLINE V POOL(lane_window)(const rlx_window *w, const E *planes, const POOL(place) *const of[3])
+static RLX_INLINE VEC POOL(lane_window)(const rlx_window *w, const T *planes, const POOL(place) *const of[3])
 {
-    const int64_t row = w->dims[2] * EACH, slice = w->dims[1] * row, step = w->dilation[2] * EACH;
-    V all = (V){0} + (E)(START);
+    const int64_t row = w->dims[2] * VL, slice = w->dims[1] * row, step = w->dilation[2] * VL;
+    VEC all = (VEC){0} + (T)(START);
     for (int64_t z = of[0]->taps.first; z < of[0]->taps.last; z++)
         for (int64_t y = of[1]->taps.first; y < of[1]->taps.last; y++) {
             const int64_t line = (of[0]->index + z * w->dilation[0]) * slice + (of[1]->index + y * w->dilation[1]) * row;
-            const E *from = planes + line + of[2]->index * EACH;
+            const T *from = planes + line + of[2]->index * VL;
             for (int64_t x = of[2]->taps.first; x < of[2]->taps.last; x++) all = TAKE_LANES(all, AT(from + x * step));
         }
     return all;
 }
 
 /* All windows of the planes that belong to a part of the call. */
-static void POOL(pool_lanes)(const rlx_call *call, const rlx_window *w, int64_t divide, const E *x, E *y)
+static void POOL(pool_lanes)(const rlx_call *call, const rlx_window *w, int64_t divide, const T *x, T *y)
 {
     const int64_t plane = w->dims[0] * w->dims[1] * w->dims[2], windows = w->out[0] * w->out[1] * w->out[2];
-    const rlx_range own = rlx_share(call, (w->channels + EACH - 1) / EACH, 1);
-    const E *end = x + w->channels * plane;
+    const rlx_range own = rlx_share(call, (w->channels + VL - 1) / VL, 1);
+    const T *end = x + w->channels * plane;
     /* The product of the sizes is at most MOST_SMALL, so that their sum is little more. */
     POOL(place) places[MOST_SMALL + 2], *next = places;
     const POOL(place) *along[3], *of[3];
     /* Each has room for the vectors that are written or read too far. */
-    E planes[(MOST_SMALL + EACH) * EACH], results[(MOST_SMALL + EACH) * EACH];
+    T planes[(MOST_SMALL + VL) * VL], results[(MOST_SMALL + VL) * VL];
     for (int axis = 0; axis < 3; axis++) {
         along[axis] = next;
         for (int64_t o = 0; o < w->out[axis]; o++, next++) {
@@ -51,21 +51,21 @@ static void POOL(pool_lanes)(const rlx_call *call, const rlx_window *w, int64_t 
             next->count = divide ? count_inside(w, axis, o, divide == RLX_DIVIDE_PADDED) : 0;
         }
     }
-    for (int64_t first = own.first * EACH; first < own.last * EACH; first += EACH) {
-        const int64_t lanes = w->channels - first < EACH ? w->channels - first : EACH;
-        const E *row[EACH];
-        for (int64_t l = 0; l < EACH; l++) row[l] = x + (first + (l < lanes ? l : lanes - 1)) * plane;
-        OF_TYPE(planes_in)(row, plane, end, planes);
-        E *to = results;
+    for (int64_t first = own.first * VL; first < own.last * VL; first += VL) {
+        const int64_t lanes = w->channels - first < VL ? w->channels - first : VL;
+        const T *row[VL];
+        for (int64_t l = 0; l < VL; l++) row[l] = x + (first + (l < lanes ? l : lanes - 1)) * plane;
+        NAME(planes_in)(row, plane, end, planes);
+        T *to = results;
         for (of[0] = along[0]; of[0] < along[0] + w->out[0]; of[0]++)
         for (of[1] = along[1]; of[1] < along[1] + w->out[1]; of[1]++)
-        for (of[2] = along[2]; of[2] < along[2] + w->out[2]; of[2]++, to += EACH) {
-            V all = POOL(lane_window)(w, planes, of);
+        for (of[2] = along[2]; of[2] < along[2] + w->out[2]; of[2]++, to += VL) {
+            VEC all = POOL(lane_window)(w, planes, of);
             const int64_t count = of[0]->count * of[1]->count * of[2]->count;
-            if (divide) all /= (E)(count ? count : 1);
-            *(V *)to = all;
+            if (divide) all /= (T)(count ? count : 1);
+            *(VEC *)to = all;
         }
-        OF_TYPE(planes_out)(results, windows, y + first * windows, windows, lanes);
+        NAME(planes_out)(results, windows, y + first * windows, windows, lanes);
     }
 }
 #undef MOST_SMALL
