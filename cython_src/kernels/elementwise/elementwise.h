@@ -104,6 +104,7 @@ static const char *gather_block(char *d, const char *s, int64_t rank, const int6
     const char *const result = d;
     const int64_t last = rank - 1, width = dims[last];
     const int64_t rows = last ? dims[last - 1] : 1, onward = last ? strides[last - 1] * itemsize : 0;
+    const int64_t lanes = VECTOR_BYTES / sizeof(int32_t), alike = strides[last] == 0 && itemsize == sizeof(int32_t);
     while (n > 0) {
         int64_t column = index % width, rest = index / width, row = rest % rows, offset = 0;
         rest /= rows;
@@ -115,7 +116,10 @@ static const char *gather_block(char *d, const char *s, int64_t rank, const int6
         if (d == result && strides[last] == 1 && n <= width - column) return from + column * itemsize;
         for (; row < rows && n > 0; row++, from += onward, column = 0) {
             const int64_t run = width - column < n ? width - column : n;
-            pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
+            /* A row of one element is whole vectors, the last of which reaches into the rows that follow. */
+            if (alike && n >= run + lanes)
+                for (int64_t i = 0; i < run; i += lanes) *(vec_i32 *)(d + i * itemsize) = (vec_i32){0} + *(const int32_t *)from;
+            else pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
             d += run * itemsize, index += run, n -= run;
         }
     }
