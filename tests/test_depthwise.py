@@ -1,4 +1,4 @@
-"""Convolutions with a filter for each plane: planes in the lanes of vectors, windows in them, and plain products."""
+"""Convolutions with a filter for each plane: channels in the lanes of vectors, windows in them, and plain products."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.backends.cpu import linker, split
+from rlx.backends.cpu import split
 
 pytestmark = pytest.mark.usefixtures("isa")
 
@@ -57,37 +57,31 @@ def test_any_geometry(seed, threads, dtype):
 
 # Planes, sides, taps along each, stride, padding, dilation; and the kernel that makes the convolution.
 CHOICES = [
-    ((16, (5, 4), 7, 2, 3, 1), "conv_depthwise_lanes"),
-    ((16, (10, 10), 3, 1, 2, 2), "conv_depthwise_lanes"),
-    ((16, (40, 40), 3, 3, 1, 1), "conv_depthwise_lanes"),
-    ((16, (8,), 3, 1, 1, 1), "conv_depthwise_lanes"),
-    ((16, (8, 8, 8), 3, 1, 1, 1), "conv_depthwise_lanes"),
+    ((16, (5, 4), 7, 2, 3, 1), "depthwise_last"),
+    ((16, (10, 10), 3, 1, 2, 2), "depthwise_last"),
+    ((16, (40, 40), 3, 3, 1, 1), "depthwise_last"),
+    ((16, (8,), 3, 1, 1, 1), "depthwise_last"),
+    ((16, (8, 8, 8), 3, 1, 1, 1), "depthwise_last"),
     ((3, (10, 10), 3, 1, 1, 1), "conv_depthwise"),  # most lanes would be empty
     ((16, (14, 14), 3, 1, 1, 1), "conv_depthwise"),  # rows fill the lanes
     ((16, (200, 200), 3, 1, 2, 2), "conv_depthwise"),  # planes that do not stay in the cache
     ((16, (7, 7), 1, 1, 0, 1), "elementwise"),
     ((16, (7,), 1, 1, 0, 1), "elementwise"),
-    ((16, (7, 7), 1, 2, 0, 1), "conv_depthwise_lanes"),
-    ((16, (7, 7), 1, 1, 1, 1), "conv_depthwise_lanes"),
+    ((16, (7, 7), 1, 2, 0, 1), "depthwise_last"),
+    ((16, (7, 7), 1, 1, 1, 1), "depthwise_last"),
 ]
 
 
 @looped(("sizes", "kernel"), CHOICES)
-def test_which_kernel_makes_it(sizes, kernel, monkeypatch):
+def test_which_kernel_makes_it(sizes, kernel):
     planes, sides, taps, stride, padding, dilation = sizes
-    calls = []
-    monkeypatch.setattr(
-        linker,
-        "split_of",
-        lambda call, count: calls.append(call.kernel) or split.split_of(call, count),
-    )
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(2, planes, *sides)), rng.normal(size=(planes, 1, *[taps] * len(sides)))
     attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": planes}
     x, w, bias = (a.astype("float32") for a in (x, w, rng.normal(size=planes)))
     g, feeds = _built(x, w, bias, attrs)
     with rlx.compile(g, "cpu") as compiled, rlx.compile(g, "reference") as exact:
-        assert calls == [kernel]
+        assert f"= {kernel}(" in compiled.as_text("schedule")
         np.testing.assert_allclose(compiled.run(feeds)[0], exact.run(feeds)[0], 1e-5, 1e-5)
 
 
@@ -132,3 +126,21 @@ def test_fewer_images_than_were_compiled(taps):
         whole = compiled.run(feeds)[0].copy()
         compiled.set_active_extent((5, 12))
         np.testing.assert_array_equal(compiled.run(feeds)[0][:5], whole[:5])
+
+
+@looped("each", [1, 2, 4, 8])
+@looped("channels", [8, 40, 136])
+def test_groups_of_few_channels(channels, each, monkeypatch):
+    # An activation that is applied twice would show, which that of relu does not.
+    monkeypatch.setattr(split, "_WORTH", 1e-9)
+    monkeypatch.setattr(split, "usable_cores", lambda: 8)
+    rng = np.random.default_rng(channels + each)
+    x, w = rng.normal(size=(2, channels, 7, 9)), rng.normal(size=(channels, each, 3, 3))
+    attrs = {"padding": (1, 2), "groups": channels // each, "stride": (1, 2)}
+    x, w, bias = (a.astype("float32") for a in (x, w, rng.normal(size=channels)))
+    g, feeds = _built(x, w, bias, attrs, act="hard_swish")
+    with rlx.compile(g, "reference") as exact:
+        expected = exact.run(feeds)[0]
+    for threads in (1, 2, 5):
+        with rlx.compile(g, "cpu", options=CompileOptions(threads=threads)) as compiled:
+            np.testing.assert_allclose(compiled.run(feeds)[0], expected, 1e-5, 1e-5)

@@ -20,7 +20,7 @@ MAY_DIFFER = frozenset(
     mish pow region selu sigmoid silu sin sinh softplus tan tanh
     batch_norm group_norm instance_norm l1 l2 l2_normalize layer_norm log_softmax logsumexp mean residual_norm rms_norm
     softmax sum sum_abs sum_squares
-    attention narrow_attention conv1d conv2d conv3d turned_conv1d turned_conv2d turned_conv3d conv_transpose1d conv_transpose2d dequant_matmul dequantize_blocks einsum grouped_dequant_matmul fused_conv1d
+    attention narrow_attention conv_last conv1d conv2d conv3d turned_conv1d turned_conv2d turned_conv3d conv_transpose1d conv_transpose2d dequant_matmul dequantize_blocks einsum grouped_dequant_matmul fused_conv1d
     fused_conv2d fused_conv3d fused_matmul_bias_act gated_product grouped_matmul half_matmul lora_matmul matmul
     matmul_transposed packed_products partial_grouped_matmul rounded_matmul shared_products
     gru lfilter lstm recurrence rnn rounded_recurrence selective_scan sosfilt

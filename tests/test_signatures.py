@@ -22,7 +22,7 @@ F32, F64, I32 = Given("f32", 4), Given("f64", 8), Given("i32", 4)
 SOFTMAX = {"outer": 2, "n": 3, "inner": 1, "log": 0}
 WINDOW = {
     "batch": 1, "channels": 2, "outputs": 2, "groups": 1, "dims": (1, 5, 5), "kernel": (1, 3, 3), "out": (1, 3, 3),
-    "stride": (1, 1, 1), "dilation": (1, 1, 1), "before": (0, 0, 0), "after": (0, 0, 0),
+    "stride": (1, 1, 1), "dilation": (1, 1, 1), "before": (0, 0, 0), "after": (0, 0, 0), "act": 0,
 }  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def refused(name, params):
 
 def test_fields_that_fit():
     calls.check_fields(KERNELS["softmax"], SOFTMAX)
-    calls.check_fields(KERNELS["conv_pad"], WINDOW)
+    calls.check_fields(KERNELS["conv_direct"], WINDOW)
     calls.check_fields(KERNELS["softmax"], {**SOFTMAX, "outer": np.int64(2), "log": True})
 
 
@@ -51,9 +51,9 @@ def test_a_field_that_lacks_or_is_surplus():
 def test_a_field_of_another_type():
     assert "expected an integer" in refused("softmax", {**SOFTMAX, "n": 3.0})
     assert "0 to 1: no, yes" in refused("softmax", {**SOFTMAX, "log": 2})
-    assert "a tuple of 3" in refused("conv_pad", {**WINDOW, "dims": (5, 5)})
-    assert "each an integer" in refused("conv_pad", {**WINDOW, "dims": (1, 5, "5")})
-    assert "a tuple" in refused("conv_pad", {**WINDOW, "dims": 5})
+    assert "a tuple of 3" in refused("conv_direct", {**WINDOW, "dims": (5, 5)})
+    assert "each an integer" in refused("conv_direct", {**WINDOW, "dims": (1, 5, "5")})
+    assert "a tuple" in refused("conv_direct", {**WINDOW, "dims": 5})
     norm = {"rows": 1, "n": 2, "eps": 1e-5, "rms": 0}
     assert "a number" in refused("layer_norm", {**norm, "eps": "small"})
     # A whole number is a number as well, and becomes a double.

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.per_op
 
 # Other calls, with the same results: positions are counted in the graph where they were constants, lines of an
 # interpolation are not joined, copies of one frame keep their axes, and those of two sizes that happen to be equal are not
-# left out. An input of a fixed shape is updated in place. Convolutions of any number of windows have the kernel for many, which reads a copy that is made for others, too.
+# left out. An input of a fixed shape is updated in place. Convolutions have calls of two kernels, one of which has work.
 OTHER_CALLS = {
     "trilu", "sample", "draw_token", "dim", "qmatmul", "resize", "interpolate", "interpolate_plane", "frame_peaks", "istft", "rope", "update",
-    "update_slice",
+    "update_slice", "conv_last",
     *(f"{kind}conv{axes}d" for kind in ("", "fused_", "turned_") for axes in (1, 2, 3)),
 }  # fmt: skip
 

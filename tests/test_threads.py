@@ -85,18 +85,16 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     some = 4 if ALL else 8
     chosen = [case for case in CASES if id(case) in few or case.number % some == 0]
     assert [str(case) for case in chosen if differs(case, 3)] == []
-    # Operands of cases are inputs; conv_winograd takes weights that are known (test_winograd.py), and rows are rounded
+    # Operands of cases are inputs; winograd_last takes weights that are known (test_winograd.py), and rows are rounded
     # for known weights (test_block_panels.py).
     parallel = {name for name, kernel in KERNELS.items() if kernel.parallel}
-    assert set(shared) == parallel - {"conv_winograd", "round_rows", "dequant_products"}
+    assert set(shared) == parallel - {"winograd_last", "round_rows", "dequant_products"}
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_large_ones_give_the_same_bits(count, shared):
     assert [str(case) for case in BENCHES if differs(case, count)] == []
-    assert {"matmul", "conv_by_outputs", "attention", "elementwise", "softmax", "rfft"} <= set(
-        shared
-    )
+    assert {"matmul", "conv_last", "attention", "elementwise", "softmax", "rfft"} <= set(shared)
 
 
 def product(m=300, k=257, n=301):

@@ -49,7 +49,7 @@ def made(x, w, *, groups=1, padding=1, dilation=1, bias=None, threads=1, after=N
     y = g.conv2d(g.input("x", x.shape), g.param("w", w.shape), b, **attrs)
     g.set_outputs([after(g, y) if after else y])
     compiled = rlx.compile(g, "cpu", {"w": w}, CompileOptions(threads=threads))
-    assert "conv_winograd" in compiled.as_text("schedule")
+    assert "winograd_last" in compiled.as_text("schedule")
     return compiled
 
 
@@ -119,7 +119,7 @@ def test_what_follows_is_part_of_the_kernel(added, act):
         return y if act == "none" else getattr(g, act)(y)
 
     with made(x, w, bias=bias, after=after) as compiled:
-        assert compiled.as_text("schedule").count("conv_winograd") == 1
+        assert compiled.as_text("schedule").count("winograd_last") == 1
         got = compiled.run({"x": x})[0]
     expected = exactly(x, w, bias, 1, 1) + (more if added else 0)
     if act == "relu":
@@ -180,7 +180,7 @@ def test_weights_that_others_read_too():
     g.set_outputs([strided, g.conv2d(inputs[0], weight, padding=1), wide])
     feeds = {"x": x, "small": small, "wide": values(1, 48, 12, 12)}
     with rlx.compile(g, "cpu", {"w": w}) as single, rlx.compile(g, "reference", {"w": w}) as exact:
-        assert single.as_text("schedule").count("conv_winograd") == 2
+        assert single.as_text("schedule").count("winograd_last") == 2
         for got, expected in zip(single.run(feeds), exact.run(feeds), strict=True):
             close(got, expected)
 
@@ -232,7 +232,7 @@ def test_where_tiles_are_taken(shape, tiles, monkeypatch):
     g.set_outputs([g.conv2d(x, weight, stride=stride, padding=taps // 2)])
     params = {"w": np.zeros((outputs, channels, taps, taps), np.float32)} if fixed else {}
     with rlx.compile(g, "cpu", params) as compiled:
-        assert ("conv_winograd" in compiled.as_text("schedule")) is tiles
+        assert ("winograd_last" in compiled.as_text("schedule")) is tiles
 
 
 def of_size(shape, size):

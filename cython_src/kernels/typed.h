@@ -18,12 +18,13 @@
 #include "rows/trees.h"
 #include "attention/attention.h"
 #include "windows/planes.h"
-#include "windows/conv.h"
+#include "windows/conv_direct.h"
+#include "windows/conv_last.h"
+#include "windows/depthwise_last.h"
 #include "windows/conv_transpose.h"
-#include "windows/depthwise_lanes.h"
 #ifdef SINGLE
 #include "windows/long_conv.h"
-#include "windows/winograd.h"
+#include "windows/winograd_last.h"
 #include "windows/depthwise.h"
 #endif
 #include "resize/interpolate.h"

@@ -25,13 +25,10 @@ DECODE_SPAN = 256
 # --- windows ---
 # Elements behind each padded plane, which whole vectors may overwrite.
 PLANE_SLACK = 16
-# Panels that a convolution packs together at most, and the rows of each.
-CONV_PANELS, CONV_DEPTH = 4, 128
-# Columns of a convolution's panel at most, and the windows up to which it is made as the transposed product.
-CONV_COLUMNS, CONV_FEW_WINDOWS = 64, 64
-# Convolutions with 3x3 filters in tiles: results of a tile along each axis, points that it is transformed to, and tiles
-# that are transformed together.
-WINOGRAD_TILE, WINOGRAD_POINTS, WINOGRAD_RUN = 4, 36, 8
+# Columns of a convolution's panel at most.
+CONV_COLUMNS = 64
+# Convolutions with 3x3 filters in tiles: results of a tile along each axis, and points that it is transformed to.
+WINOGRAD_TILE, WINOGRAD_POINTS = 4, 36
 # Powers of two that transforms of tiles and of long filters multiply elements and filters by. Transformed normal numbers
 # are normal then. A result takes them back.
 ELEMENT_SCALE, FILTER_SCALE = 1 << 24, 1 << 24

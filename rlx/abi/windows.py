@@ -8,13 +8,11 @@ from typing import Any
 
 from rlx.abi.constants import (
     CONV_COLUMNS,
-    CONV_DEPTH,
     LANE_MASK_BYTES,
     LONG_ACROSS,
     PANEL,
     PLANE_SLACK,
     POOL_STRIP,
-    PRODUCT_ROWS,
     TEAM,
     VECTOR_ELEMENTS,
     WINOGRAD_POINTS,
@@ -22,7 +20,6 @@ from rlx.abi.constants import (
 )
 from rlx.abi.products import ACTIVATION, PACKING
 from rlx.abi.signature import (
-    FLAG,
     FLOATS,
     INT,
     INT3,
@@ -50,29 +47,26 @@ WINDOW = Group(
 # The divisor of a pool's sums: 1, the elements inside, or those and the padding.
 DIVISORS = ("no", "inside", "padded")
 
-_TAPS = Scratch("i64", lambda p: prod(p.kernel))
 _OPERANDS = {"x": "T", "weight": "T", "bias": "T?", "residual": "T?"}
 _EPILOGUE = {"act": ACTIVATION}
-# Images that are made together; whether the operand is copied with its padding.
-_PIECES = {"together": INT, "copied": FLAG}
 _PACKED = {"packing": PACKING, "packed_stride": LINKED}
 
 
-def padded_plane(p: Any) -> Any:
-    """Elements of a plane with its padding, its rows apart by phase of the stride (window_layout in C)."""
+def _padded(p: Any) -> Any:
+    """Elements of the padded planes of a group, their rows apart by phase of the stride (window_layout in C)."""
     sizes = zip(p.out, p.stride, p.kernel, p.dilation, strict=True)
     reach = [
         (out - 1) * stride + (taps - 1) * dilation + 1 for out, stride, taps, dilation in sizes
     ]
     step = p.stride[2]
-    return reach[0] * reach[1] * step * ceil_divide(reach[2], step) + PLANE_SLACK
+    plane = reach[0] * reach[1] * step * ceil_divide(reach[2], step) + PLANE_SLACK
+    return p.channels // p.groups * plane + PLANE_SLACK
 
 
-def _padded(p: Any) -> Any:
-    """Elements of the padded planes of the images of a group that are made together."""
-    if not p.copied:
-        return 1
-    return p.together * (p.channels // p.groups) * padded_plane(p) + PLANE_SLACK
+def _runs(p: Any) -> Any:
+    """Elements of a run of zeros, and of the runs of a block of windows, where some may be copied."""
+    copied = p.block * prod(p.kernel) * p.channels if p.joined > 1 else 0
+    return p.joined * p.channels + 1 + copied
 
 
 def _long(p: Any) -> Any:
@@ -141,71 +135,61 @@ def _pool(name: str, doc: str, types: tuple[str, ...]) -> Signature:
 
 KERNELS = (
     Signature(
-        "conv",
-        "Many windows: weights times windows that are packed in panels, of an operand that is padded already.",
-        {"window": WINDOW, **_PIECES, "panels": INT, **_PACKED, **_EPILOGUE},
+        "conv_last",
+        "Windows whose channels lie next to each other times weights, an output in each lane.",
+        {"window": WINDOW, "joined": INT, "block": INT, **_PACKED, **_EPILOGUE},
         _OPERANDS,
         {"y": "T"},
         {
-            "panels": Scratch("T", lambda p: p.panels * (CONV_DEPTH + 1) * CONV_COLUMNS),
-            "strips": Scratch("T", lambda p: p.panels * (p.outputs // p.groups) * CONV_COLUMNS),
-            "offsets": _TAPS,
+            "table": Scratch("i64", lambda p: p.block * prod(p.kernel) // p.joined),
+            "work": Scratch("T", lambda p: p.block * CONV_COLUMNS + PANEL),
+            "runs": Scratch("T", _runs),
         },
         FLOATS,
         parallel=Parallel(parts=4),
         flushes=True,
     ),
     Signature(
-        "conv_by_outputs",
-        "Windows of an operand that is padded already times packed weights, an output in each lane.",
-        {"window": WINDOW, **_PIECES, **_PACKED, **_EPILOGUE},
+        "depthwise_last",
+        "Groups of few channels and as many outputs, an output in each lane; channels lie next to each other.",
+        {"window": WINDOW, **_PACKED, **_EPILOGUE},
         _OPERANDS,
         {"y": "T"},
         {
-            "index": Scratch("i64", lambda p: max(p.channels // p.groups, 1) * prod(p.kernel)),
-            "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
+            "taps": Scratch("i64", lambda p: 2 * prod(p.kernel)),
+            # A line of zeros.
+            "zeros": Scratch("T", lambda p: p.dims[2] * p.channels),
+            "weights": Scratch("T", lambda p: prod(p.kernel) * p.channels * (p.channels // p.groups)),
         },
         FLOATS,
         parallel=Parallel(parts=4),
         flushes=True,
     ),
     Signature(
-        "conv_inside",
-        "The same of small planes with padding, which is not copied: taps on it are left out.",
-        {"window": WINDOW, "together": INT, **_PACKED, **_EPILOGUE},
-        _OPERANDS,
+        "winograd_last",
+        "3x3 filters, windows next to each other: tiles of results by products of transformed tiles and weights.",
+        {"window": WINDOW, "block": INT, **_PACKED, **_EPILOGUE},
+        {**_OPERANDS, "filters": "T"},
         {"y": "T"},
         {
-            "offsets": _TAPS,
-            "index": Scratch("i64", lambda p: 2 * prod(p.kernel)),
-            "work": Scratch("T", lambda p: PRODUCT_ROWS * CONV_COLUMNS + PANEL),
+            "elements": Scratch("T", lambda p: _points(p.block, p.channels // p.groups)),
+            "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
         },
-        FLOATS,
-        parallel=Parallel(
-            parts=2,
-            most=lambda p: p.groups * p.batch * ceil(p.outputs // p.groups / VECTOR_ELEMENTS),
-        ),
+        ("f32",),
+        # With fewer than four blocks for each thread, some would have to wait long for others: a team makes each block.
+        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=_tile_tasks),
         flushes=True,
     ),
     Signature(
         "conv_direct",
         "Groups of few outputs: each tap added to a row of results.",
-        {"window": WINDOW, **_PIECES, **_EPILOGUE},
+        {"window": WINDOW, **_EPILOGUE},
         _OPERANDS,
         {"y": "T"},
-        {"planes": Scratch("T", _padded), "offsets": _TAPS},
+        {"planes": Scratch("T", _padded), "offsets": Scratch("i64", lambda p: prod(p.kernel))},
         FLOATS,
         parallel=Parallel(),
         flushes=True,
-    ),
-    Signature(
-        "conv_pad",
-        "All planes with their padding, as conv reads them.",
-        {"window": WINDOW},
-        {"x": "T"},
-        {"y": "T"},
-        types=FLOATS,
-        parallel=Parallel(),
     ),
     Signature(
         "conv_depthwise",
@@ -215,24 +199,6 @@ KERNELS = (
         {"y": "T"},
         {"zeros": Scratch("T", lambda p: p.dims[2]), "masks": Scratch("u8", _lane_masks)},
         ("f32",),
-        parallel=Parallel(),
-        flushes=True,
-    ),
-    Signature(
-        "conv_depthwise_lanes",
-        "One filter for each plane, a plane in each lane of a vector.",
-        {"window": WINDOW, **_EPILOGUE},
-        _OPERANDS,
-        {"y": "T"},
-        {
-            "turned": Scratch(
-                "T",
-                lambda p: VECTOR_ELEMENTS
-                * (prod(p.dims) + prod(p.kernel) + prod(p.out) + 3 * VECTOR_ELEMENTS),
-            ),
-            "taps": Scratch("i64", lambda p: 2 * sum(p.out)),
-        },
-        FLOATS,
         parallel=Parallel(),
         flushes=True,
     ),
@@ -263,21 +229,6 @@ KERNELS = (
         {"blocks": Scratch("T", _long)},
         ("f32",),
         parallel=Parallel(),
-        flushes=True,
-    ),
-    Signature(
-        "conv_winograd",
-        "3x3 filters, windows next to each other: tiles of results by products of transformed tiles and weights.",
-        {"window": WINDOW, "block": INT, **_PACKED, **_EPILOGUE},
-        {**_OPERANDS, "filters": "T"},
-        {"y": "T"},
-        {
-            "elements": Scratch("T", lambda p: _points(p.block, p.channels // p.groups)),
-            "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
-        },
-        ("f32",),
-        # With fewer than four blocks for each thread, some would have to wait long for others: a team makes each block.
-        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=_tile_tasks),
         flushes=True,
     ),
     _pool("pool_max", "The maximum of each window; NaN is larger than any number.", (*FLOATS, "i32")),

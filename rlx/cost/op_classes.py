@@ -82,7 +82,7 @@ KINDS: Mapping[str, OpClass] = {
     "convolution": OpClass(
         (
             *(f"{form}conv{rank}d" for form in ("", "fused_", "turned_") for rank in (1, 2, 3)),
-            *("conv_transpose1d", "conv_transpose2d"),
+            *("conv_last", "conv_transpose1d", "conv_transpose2d"),
         ),
         "product",
     ),

@@ -22,6 +22,7 @@ from rlx.ops.products import (
 from rlx.ops.windows import (
     convolution as convolution,
     fused as fused,
+    conv_last as conv_last,
     hwio_weights as hwio_weights,
     transposed as transposed,
     pooling as pooling,

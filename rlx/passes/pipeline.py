@@ -13,6 +13,7 @@ from rlx.ir.rewrite import copied
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.ops.placeholders import LEAVES
+from rlx.passes.channels_last import has_convolutions, move_channels
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import has_other_dtypes, legalize
@@ -74,6 +75,7 @@ KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True, concerns=has_other_dtypes),
     # After legalize: chains of narrow types are computed in wider ones and rounded once.
     Pass("powers", expand_powers, "fold", True, _has_powers),
+    Pass("channels_last", move_channels, specialise=True, concerns=has_convolutions),
     Pass("cse", cse, "cse"),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", True, _has_chains),
     Pass("dce", dce, "dce"),

@@ -2,6 +2,18 @@
    rows next to each other a vector of the operand is read once for all of them. Padding is not copied: lanes beyond a row are
    loaded as 0, and rows beyond a plane are a row of zeros. T is float. */
 
+/* Whether all are numbers: weights of such can leave out padding. */
+static int NAME(are_numbers)(const T *x, int64_t n)
+{
+    VEC sums = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) sums += *(const VEC *)(x + i) * 0;
+    T sum = 0;
+    for (; i < n; i++) sum += x[i] * 0;
+    for (int64_t v = 0; v < VL; v++) sum += sums[v];
+    return sum == 0;
+}
+
 /* The lanes [first, last) of a vector are loaded; the others are 0. */
 #if VECTOR_BYTES == 64
 #define SOME_LANES __mmask16
@@ -175,7 +187,7 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
         }
     const rlx_range own = rlx_share(call, w.batch * w.outputs, 1);
     const T *end = (const T *)out->y + own.last * results;
-    const NAME(epilogue) after = {in->residual, p->act};
+    const T *residual = in->residual;
     for (int64_t index = own.first; index < own.last; index++) {
         const int64_t o = index % w.outputs;
         const T *x = (const T *)in->x + index / each * w.dims[1] * width;
@@ -210,7 +222,7 @@ static int NAME(kernel_conv_depthwise)(const rlx_call *call)
             else ROWS(7);
 #undef ROWS
         }
-        NAME(finish)(c, index * results, results, after); /* while the plane is in the cache */
+        NAME(finish)(c, results, residual ? residual + index * results : NULL, p->act); /* while the plane is in the cache */
     }
     return RLX_OK;
 }

@@ -158,7 +158,7 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
                               blocks, blocks + 2 * n};
     const int64_t taps = w.kernel[2], samples = w.dims[2], windows = w.out[2], valid = n - taps + 1;
     const int64_t pairs = (windows + 2 * valid - 1) / (2 * valid);
-    const NAME(epilogue) after = {in->residual, p->act};
+    const T *residual = in->residual;
     const rlx_range share = rlx_share(call, w.groups * w.batch * pairs, 1);
     int64_t known = -1; /* the group whose filters are transformed already */
     for (int64_t item = share.first; item < share.last; item++) {
@@ -193,7 +193,7 @@ static int NAME(kernel_conv_long)(const rlx_call *call)
                 if (RLX_UNLIKELY(!NAME(long_write)(to, block + (1 - half) * VL, start, count)))
                     NAME(long_plainly)(to, lines, weight + o * channels * taps, start, channels, taps, samples,
                                        j - w.before[2], count);
-                NAME(finish)(to, index + j, count, after);
+                NAME(finish)(to, count, residual ? residual + index + j : NULL, p->act);
             }
         }
     }

@@ -8,14 +8,10 @@ typedef struct {
     int64_t z, y;              /* slices and rows that are read */
 } rlx_layout;
 
-/* The operand itself (copied = 0), or padded rows separated by phase: element i of a padded row is at i % stride *
-   phase + i / stride, so that neighbouring windows read neighbouring elements. */
-static inline rlx_layout window_layout(const rlx_window *w, int copied)
+/* Padded rows separated by phase: element i of a padded row is at i % stride * phase + i / stride, so that neighbouring
+   windows read neighbouring elements. */
+static inline rlx_layout window_layout(const rlx_window *w)
 {
-    if (!copied) {
-        const int64_t row = w->dims[2], depth = w->dims[1] * row;
-        return (rlx_layout){w->dims[0] * depth, depth, row, 0, w->dims[0], w->dims[1]};
-    }
     int64_t reach[3];
     for (int a = 0; a < 3; a++)
         reach[a] = (w->out[a] - 1) * w->stride[a] + (w->kernel[a] - 1) * w->dilation[a] + 1;
@@ -38,8 +34,7 @@ static inline rlx_strips window_strips(const rlx_window *w)
     return (rlx_strips){axis, axis == 0 ? w->out[1] * w->out[2] : axis == 1 ? w->out[2] : 1};
 }
 
-/* Restricts w to some of its windows. The caller moves the pointer to the operand, so `before` is not used afterwards
-   where the layout is that of the operand itself. */
+/* Restricts w to some of its windows. */
 static inline void keep_strips(rlx_window *w, int axis, rlx_range some)
 {
     w->out[axis] = some.last - some.first;
@@ -54,8 +49,7 @@ static inline void tap_offsets(int64_t *to, const rlx_window *w, const rlx_layou
     for (int64_t y = 0; y < w->kernel[1]; y++)
     for (int64_t x = 0; x < w->kernel[2]; x++) {
         const int64_t index = x * w->dilation[2];
-        *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row +
-                (l->phase ? index % step * l->phase + index / step : index);
+        *to++ = z * w->dilation[0] * l->depth + y * w->dilation[1] * l->row + index % step * l->phase + index / step;
     }
 }
 
@@ -80,20 +74,4 @@ static inline rlx_range window_taps(const rlx_window *w, int axis, int64_t index
     if (inside.last > w->kernel[axis]) inside.last = w->kernel[axis];
     if (inside.last < inside.first) inside.last = inside.first = 0;
     return inside;
-}
-
-/* Places [first, last) along an axis whose windows meet the operand with the same taps. */
-typedef struct {
-    rlx_range places, taps;
-} rlx_places;
-
-/* The next such places of an axis. */
-static inline rlx_places places_from(const rlx_window *w, int axis, int64_t first)
-{
-    rlx_places result = {{first, first + 1}, window_taps(w, axis, first)};
-    for (; result.places.last < w->out[axis]; result.places.last++) {
-        const rlx_range next = window_taps(w, axis, result.places.last);
-        if (next.first != result.taps.first || next.last != result.taps.last) break;
-    }
-    return result;
 }

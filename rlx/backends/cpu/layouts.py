@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from rlx._ext import cpu as compiled
-from rlx.abi.constants import CONV_DEPTH
 from rlx.abi.products import PACKINGS, SCHEMES
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import HALVES, DType
@@ -130,18 +129,68 @@ class Panels(_Moved):
 
 
 @dataclass(frozen=True)
-class CheckedPanels(Panels):
-    """Panels, and behind them, in 8 bytes, whether all elements are numbers (kernels/windows/conv_inside.h)."""
+class TapPanels(Layout):
+    """Filters in panels: a matrix for each run of taps of each group (kernels/windows/conv_last.h).
+
+    Its rows are the channels of the first tap, then those of the next, and its columns are outputs. 8 bytes behind the matrices
+    tell whether all elements are finite.
+
+    Attributes:
+        dtype: Of the elements.
+        groups: Groups of filters.
+        outputs: Of a group.
+        channels: Of a group.
+        taps: Of a filter.
+        joined: Taps of a run.
+        columns: Panel width. The last panel is narrower: padded to a multiple of ``lanes``.
+        lanes: Elements of a vector.
+    """
+
+    dtype: DType
+    groups: int
+    outputs: int
+    channels: int
+    taps: int
+    joined: int
+    columns: int
+    lanes: int
+
+    @property
+    def matrices(self) -> int:  # type: ignore[override]
+        """See ``Layout``."""
+        return self.groups * self.taps // self.joined
+
+    @cached_property
+    def _panels(self) -> Panels:
+        rows = self.joined * self.channels
+        return Panels(self.dtype, self.matrices, rows, self.outputs, True, self.columns, self.lanes)
+
+    @property
+    def stride(self) -> int:
+        """See ``Layout``."""
+        return self._panels.stride
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of all matrices, and of the padding after them."""
+        """Returns the bytes of all matrices, and of what stands behind them."""
         return super().nbytes + 8
 
+    def _runs(self, plain: Array) -> Array:
+        """The filters as ``[groups, runs, outputs, joined, channels]``."""
+        each = (self.groups, self.outputs, self.channels, self.taps // self.joined, self.joined)
+        return plain.reshape(each).transpose(0, 3, 1, 4, 2)
+
     def pack(self, plain: Array, memory: Array) -> None:
-        """Writes the matrices to memory of ``nbytes`` bytes, in this order, and the padding after them."""
-        super().pack(plain, memory)
+        """See ``Layout``."""
+        self._panels.pack(np.ascontiguousarray(self._runs(plain)), memory)
         memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
+
+    def unpack(self, memory: Array, plain: Array) -> None:
+        """See ``Layout``."""
+        runs = self._runs(plain)
+        turned = np.empty(runs.shape, plain.dtype)
+        self._panels.unpack(memory, turned)
+        runs[...] = turned
 
 
 @dataclass(frozen=True)
@@ -351,55 +400,3 @@ class BytePairs(_Moved):
                     yield panels[pos, : self.k // 2, : len(some), 1], some[:, 1::2].T
                     pos += 1
                 row += rows
-
-
-@dataclass(frozen=True)
-class Filters(_Moved):
-    """The left matrices of convolutions: CONV_DEPTH columns of all rows, then the next ones.
-
-    Rows of them that are made together stand side by side (kernels/products/micro.h, micro_rows).
-
-    Attributes:
-        dtype: Of the elements.
-        matrices: How many matrices there are.
-        m: Rows of each.
-        k: Columns of each.
-    """
-
-    dtype: DType
-    matrices: int
-    m: int
-    k: int
-
-    @property
-    def stride(self) -> int:
-        """See ``Layout``."""
-        return self.m * self.k * self.dtype.itemsize
-
-    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
-        """Rows that are made together, beside where they stand in the matrices."""
-        whole = plain.reshape(self.matrices, self.m, self.k)
-        packed = memory[: self.nbytes].view(self.dtype.numpy).reshape(self.matrices, -1)
-        pos = 0
-        for p in range(0, self.k, CONV_DEPTH):
-            depth = min(CONV_DEPTH, self.k - p)
-            row = 0
-            for rows, times in _together(self.m, self.dtype):
-                end = pos + rows * times * depth
-                blocks = packed[:, pos:end].reshape(self.matrices, times, depth, rows)
-                part = whole[:, row : row + rows * times, p : p + depth]
-                part = part.reshape(self.matrices, times, rows, depth)
-                yield blocks, part.swapaxes(2, 3)
-                row, pos = row + rows * times, end
-
-
-def _together(rows: int, dtype: DType) -> list[tuple[int, int]]:
-    """Returns the row counts of the micro-kernel's tiles with their repetitions, from the first row to the last."""
-    results = []
-    for some in (6, 4, 2, 1) if dtype is DType.F32 else (4, 1):
-        # 8 rows are twice 4.
-        times = (rows - 8) // 6 if some == 6 and rows % 6 == 2 and rows > 2 else rows // some
-        rows -= some * times
-        if times:
-            results.append((some, times))
-    return results

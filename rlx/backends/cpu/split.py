@@ -14,7 +14,6 @@ from rlx.cost.op_classes import sized_work_of, traffic
 from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Value
 from rlx.ir.shape import estimated, size
-from rlx.ops.windows import conv_no_padding
 from rlx.sizes import Ratio, SizeExpr, hinted, largest, smallest
 from rlx.sizes import polynomial as poly
 from rlx.sizes.expressions import size_of
@@ -45,7 +44,7 @@ _BYTE_NS = 0.02
 _BLOCK_NS, _ROUND_NS = 0.1, 1
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {
-    "arg_reduce": 3, "conv_depthwise": 2.5, "conv_depthwise_lanes": 3, "conv_transpose": 1.6, "conv_winograd": 0.4,
+    "arg_reduce": 3, "conv_depthwise": 2.5, "conv_last": 0.5, "depthwise_last": 0.8, "conv_transpose": 1.6, "winograd_last": 0.2,
     "cumulate": 3, "fft": 0.5, "interpolate": 0.6, "matmul_integer": 0.13, "nearest_planes": 0.15,
     "pool_max": 2, "pool_sum": 2, "reduce_mean": 1.5, "reduce_prod": 1.5, "reduce_sum_abs": 1.5, "reduce_sum_squares": 1,
     "scatter": 0.2, "topk": 10,
@@ -238,7 +237,5 @@ def _computing(call: KernelCall) -> list[tuple[float, Any]]:
     if call.kernel == "matmul":
         stored = [(_STORE_NS, call.outputs[0].type.size)]
         times = _FEW_ROWS if call.params["m"] < 4 else 1.0
-    elif call.kernel == "conv_inside":
-        times = estimated(conv_no_padding.share(call.params))
     work = sized_work_of(call.node).items()
     return [*stored, *((_NS.get(kind, _OTHER_NS) * times, amount) for kind, amount in work)]

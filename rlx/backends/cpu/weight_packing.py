@@ -13,11 +13,10 @@ from rlx.backends.cpu.layouts import (
     BlockPanels,
     BytePairs,
     BytePanels,
-    CheckedPanels,
-    Filters,
     Gates,
     Layout,
     Panels,
+    TapPanels,
     Transposed,
 )
 from rlx.backends.cpu.transformed import Spectra, TileFilters
@@ -127,17 +126,20 @@ def _rounded(call: KernelCall, isa: str) -> dict[int, Layout]:
     return {1: BytePairs(1, p["k"], (p["n"],), columns)} if p["k"] else {}
 
 
-def _conv(call: KernelCall, isa: str) -> dict[int, Layout]:
-    p, weight = call.params, call.inputs[1]
-    assert weight is not None
-    if not weight.type.size:
-        return {}
-    dtype, groups = weight.type.dtype, p["groups"]
-    m, k = p["outputs"] // groups, weight.type.size // p["outputs"]
-    if call.kernel == "conv":
-        return {1: Filters(dtype, groups, m, k)}
-    panels = CheckedPanels if call.kernel == "conv_inside" else Panels
-    return {1: panels(dtype, groups, k, m, True, *_widths(isa, dtype.itemsize))}
+def _conv_last(call: KernelCall, isa: str) -> dict[int, Layout]:
+    p, dtype = call.params, call.outputs[0].type.dtype
+    groups, taps = p["groups"], size(p["kernel"])
+    sizes = p["outputs"] // groups, p["channels"] // groups
+    layout = TapPanels(dtype, groups, *sizes, taps, p["joined"], *_widths(isa, dtype.itemsize))
+    return {1: layout} if layout.stride else {}
+
+
+def _depthwise_last(call: KernelCall, isa: str) -> dict[int, Layout]:
+    channels, dtype = call.params["channels"], call.outputs[0].type.dtype
+    lanes = _widths(isa, dtype.itemsize)[1]
+    columns = -(-channels // lanes) * lanes
+    taps, each = size(call.params["kernel"]), channels // call.params["groups"]
+    return {1: TapPanels(dtype, 1, channels, each, taps, 1, columns, lanes)}
 
 
 def _conv_transpose(call: KernelCall, isa: str) -> dict[int, Layout]:
@@ -157,7 +159,7 @@ def _conv_long(call: KernelCall, isa: str) -> dict[int, Layout]:
     return {4: Spectra(weight.type.size // taps, taps, LONG_ACROSS * p["block"])}
 
 
-def _conv_winograd(call: KernelCall, isa: str) -> dict[int, Layout]:
+def _winograd_last(call: KernelCall, isa: str) -> dict[int, Layout]:
     p = call.params
     groups = p["groups"]
     sizes = p["channels"] // groups, p["outputs"] // groups
@@ -181,8 +183,8 @@ def _recurrence(call: KernelCall, isa: str) -> dict[int, Layout]:
 
 # Which operands a kernel can read packed, and in which layout.
 READERS: Mapping[str, Callable[[KernelCall, str], dict[int, Layout]]] = {
-    "matmul": _matmul, "gated_product": _gated, "grouped_matmul": _grouped, "conv": _conv, "conv_by_outputs": _conv,
-    "conv_inside": _conv, "conv_long": _conv_long, "conv_transpose": _conv_transpose, "conv_winograd": _conv_winograd,
+    "matmul": _matmul, "gated_product": _gated, "grouped_matmul": _grouped, "conv_last": _conv_last,
+    "depthwise_last": _depthwise_last, "winograd_last": _winograd_last, "conv_long": _conv_long, "conv_transpose": _conv_transpose,
     "matmul_integer": _integer, "dequant_matmul": _dequant, "dequant_products": _dequant_joined,
     "dequantize_blocks": _some_rows, "recurrence": _recurrence, "rounded_matmul": _rounded,
 }  # fmt: skip
@@ -217,7 +219,7 @@ def _weight(value: Value, reads: Sequence[Layout | None]) -> Weight:
     wanted.sort(key=lambda layout: not isinstance(layout, TileFilters))
     if not wanted:
         return Weight(value)
-    plain = isinstance(wanted[0], Panels | Filters) and value.type.dtype not in HALVES
+    plain = isinstance(wanted[0], Panels) and value.type.dtype not in HALVES
     if plain and size(value.type.shape) < _LEAST:
         return Weight(value)
     return Weight(value, wanted[0], any(layout != wanted[0] for layout in reads))

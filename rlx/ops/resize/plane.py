@@ -90,7 +90,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     return result
 
 
-def _in_order(node: Node) -> list[dict[str, Any]]:
+def passes_of(node: Node) -> list[dict[str, Any]]:
     """The attributes of both passes, the first one first."""
     x, both = node.inputs[0].shape, [_single(node.attrs, which) for which in range(2)]
     if is_sized((x, node.shape)):
@@ -99,7 +99,7 @@ def _in_order(node: Node) -> list[dict[str, Any]]:
 
 
 def _passes(node: Node, emitter: Emitter, webgpu: bool) -> None:
-    first, second = _in_order(node)
+    first, second = passes_of(node)
     between = interpolate_type([node.inputs[0].type], dict(first))
     middle = emitter.temp(between)
     call_interpolate(emitter, emitter.operand(0), middle, node.inputs[0].type, first, webgpu)

@@ -1,4 +1,4 @@
-"""Convolution with 3x3 filters by minimal filtering on the CPU (kernels/windows/winograd.h): when it pays, transforms."""
+"""Convolution with 3x3 filters by minimal filtering on the CPU (kernels/windows/winograd_last.h): when it pays, transforms."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.constants import FILTER_SCALE, WINOGRAD_POINTS, WINOGRAD_RUN
+from rlx.abi.constants import FILTER_SCALE, WINOGRAD_POINTS
 from rlx.abi.windows import tiles_of
 from rlx.ir.dtype import DType
-from rlx.ir.graph import Node
 from rlx.ir.opdef import Array
 from rlx.ir.shape import size
-from rlx.ops.windows.geometry import Window
 from rlx.sizes import ceil_divide, flag, largest, smallest
 
 # Multiplications that take as long as the transforms of one tile of a channel, and of an output.
@@ -65,39 +63,37 @@ def from_points(points: Array, taps: Array) -> None:
     taps[...] = np.kron(back, back) / FILTER_SCALE @ points.astype(np.float64)
 
 
-def share(node: Node, window: Window, fixed: bool) -> Any:
+def share(conv: Any, fixed: bool) -> Any:
     """Returns 1 where tiles are cheaper and 0 where not, a size where that depends on sizes.
 
     Args:
-        node: A convolution.
-        window: Its window over three axes.
+        conv: A ``LastConvolution``.
         fixed: Whether the weights are known before the call.
     """
-    if not fixed or node.dtype is not DType.F32 or window.kernel != (1, 3, 3):
+    window, (channels, outputs) = conv.window, conv.each
+    if not fixed or conv.dtype is not DType.F32 or window.kernel != (1, 3, 3):
         return 0
-    if window.stride != (1, 1, 1) or window.dilation[2] > WINOGRAD_RUN:
+    if window.stride != (1, 1, 1) or window.dims[0] != 1 or window.out[0] != 1:
         return 0
-    if window.dims[0] != 1 or window.out[0] != 1:
-        return 0
-    groups, channels = node.attrs["groups"], node.inputs[1].shape[1]
-    outputs = node.shape[1] // groups
     weights = WINOGRAD_POINTS * channels * outputs
-    if not 0 < 4 * weights * groups <= _MAX_WEIGHTS:
+    if not 0 < 4 * weights * conv.groups <= _MAX_WEIGHTS:
         return 0
-    tiles = tiles_of(node.shape[0], window.out, window.dilation)
+    tiles = tiles_of(conv.batch, window.out, window.dilation)
     cost = tiles * (_PRODUCT * weights + 10 * (_CHANNEL * channels + _OUTPUT * outputs))
     if 4 * weights > _CACHED:
         cost += 10 * _WEIGHT * weights
-    return flag(_SAVED * 9 * channels * outputs * node.shape[0] * size(window.out) - cost)
+    return flag(_SAVED * 9 * channels * outputs * conv.batch * size(window.out) - cost)
 
 
-def block(node: Node, window: Window) -> Any:
-    """Tiles of a block: a multiple of the tiles side by side whose results alternate."""
-    channels, outputs = node.inputs[1].shape[1], node.shape[1] // node.attrs["groups"]
-    tiles, together = tiles_of(node.shape[0], window.out, window.dilation), window.dilation[2]
+def block(conv: Any) -> Any:
+    """The tiles of a block of a ``LastConvolution``."""
+    (channels, outputs), tiles = (
+        conv.each,
+        tiles_of(conv.batch, conv.window.out, conv.window.dilation),
+    )
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
     enough = flag(wanted - _FEWEST + 1)
     wanted = smallest(enough * wanted + (1 - enough) * _MOST, _MOST, room)
     blocks = largest(1, ceil_divide(tiles, largest(_FEWEST, wanted)))
-    return ceil_divide(ceil_divide(tiles, blocks), together) * together
+    return ceil_divide(tiles, blocks)

@@ -73,10 +73,14 @@ def conv_affine(node: Node, site: MatchSite) -> Match | None:
 def conv_after(node: Node, site: MatchSite) -> Match | None:
     """act(conv(x, w, b) + r), or with one of the two, on a CPU: its kernels do so before they store results.
 
+    y * sigmoid(y) of a convolution y is the activation silu.
+
     On a GPU it is another pass anyway.
     """
     if not site.fuses("convolution_epilogue"):
         return None
+    if node.op == "mul":
+        return _conv_silu(node, site)
     act, add = "none", node
     if node.op in ACTIVATIONS and node.op != "none":
         act, add = node.op, node.inputs[0]
@@ -91,6 +95,14 @@ def conv_after(node: Node, site: MatchSite) -> Match | None:
         if alone and residual.shape == conv.shape == add.shape and not site.blocked(conv):
             inside = (conv, add) if act == "none" else (conv, add, node)
             return Match(inside, _followed(conv, residual, act, node.name))
+    return None
+
+
+def _conv_silu(node: Node, site: MatchSite) -> Match | None:
+    for conv, gate in either_way(node):
+        if gate.op == "sigmoid" and gate.inputs[0] is conv and conv.op in FUSED:
+            if site.private((conv, gate), node) and not site.blocked(conv):
+                return Match((conv, gate, node), _followed(conv, None, "silu", node.name))
     return None
 
 

@@ -24,7 +24,7 @@ PATTERNS = (
     _row("convolution and batch norm", "convolutions.conv_affine", "fma"),
     _row("convolution and bias", "convolutions.conv_bias", "add"),
     # After the row above has joined the bias.
-    _row("convolution and what follows", "convolutions.conv_after", "add", *ACTIVATIONS),
+    _row("convolution and what follows", "convolutions.conv_after", "add", "mul", *ACTIVATIONS),
     # After the rows that change weights and biases.
     _row("convolution by taps", "convolutions.turned_weight", "conv1d", "conv2d", "conv3d"),
     # Before the rows that join a product with what is behind it.
