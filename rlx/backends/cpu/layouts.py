@@ -129,7 +129,7 @@ class Panels(_Moved):
 
 
 @dataclass(frozen=True)
-class TapPanels(Layout):
+class TapPanels(_Moved):
     """Filters in panels: a matrix for each run of taps of each group (kernels/windows/conv_last.h).
 
     Its rows are the channels of the first tap, then those of the next, and its columns are outputs. 8 bytes behind the matrices
@@ -160,37 +160,37 @@ class TapPanels(Layout):
         """See ``Layout``."""
         return self.groups * self.taps // self.joined
 
-    @cached_property
-    def _panels(self) -> Panels:
-        rows = self.joined * self.channels
-        return Panels(self.dtype, self.matrices, rows, self.outputs, True, self.columns, self.lanes)
-
     @property
     def stride(self) -> int:
         """See ``Layout``."""
-        return self._panels.stride
+        columns = -(-self.outputs // self.lanes) * self.lanes
+        return self.joined * self.channels * columns * self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
         """Returns the bytes of all matrices, and of what stands behind them."""
         return super().nbytes + 8
 
-    def _runs(self, plain: Array) -> Array:
-        """The filters as ``[groups, runs, outputs, joined, channels]``."""
-        each = (self.groups, self.outputs, self.channels, self.taps // self.joined, self.joined)
-        return plain.reshape(each).transpose(0, 3, 1, 4, 2)
+    def moves(self, plain: Array, memory: Array) -> Iterator[tuple[Array, Array]]:
+        """The whole panels, then the last one, each beside the elements in it."""
+        runs, depth = self.taps // self.joined, (self.joined, self.channels)
+        whole = plain.reshape(self.groups, self.outputs, self.channels, runs, self.joined)
+        whole = whole.transpose(0, 3, 4, 2, 1)
+        elements = memory[: self.matrices * self.stride].view(self.dtype.numpy)
+        packed = elements.reshape(self.groups, runs, -1)
+        full = self.outputs // self.columns
+        edge, rows = full * self.columns, self.joined * self.channels
+        panels = packed[..., : edge * rows].reshape(self.groups, runs, full, *depth, self.columns)
+        some = whole[..., :edge].reshape(self.groups, runs, *depth, full, self.columns)
+        yield panels, some.transpose(0, 1, 4, 2, 3, 5)
+        if edge < self.outputs:
+            last = packed[..., edge * rows :].reshape(self.groups, runs, *depth, -1)
+            yield last[..., : self.outputs - edge], whole[..., edge:]
 
     def pack(self, plain: Array, memory: Array) -> None:
-        """See ``Layout``."""
-        self._panels.pack(np.ascontiguousarray(self._runs(plain)), memory)
+        """Writes the matrices, and what stands behind them, to memory of ``nbytes`` bytes."""
+        super().pack(plain, memory)
         memory[self.nbytes - 8 : self.nbytes].view(np.int64)[0] = np.isfinite(plain).all()
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """See ``Layout``."""
-        runs = self._runs(plain)
-        turned = np.empty(runs.shape, plain.dtype)
-        self._panels.unpack(memory, turned)
-        runs[...] = turned
 
 
 @dataclass(frozen=True)
