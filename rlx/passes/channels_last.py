@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from rlx.ir.graph import Graph, Node
 from rlx.ir.notes import Note
 from rlx.ir.rewrite import Rewriter, reached
@@ -61,6 +63,10 @@ class _Forms(Rewriter):
 
     def _permuted(self, x: Node, perm: tuple[int, ...]) -> Node:
         """The axes of a value in another order; a view where only axes of size 1 move."""
+        if x.op == "constant":
+            value = np.ascontiguousarray(x.attrs["value"].transpose(perm))
+            value.setflags(write=False)
+            return self.add("constant", [], {**x.attrs, "value": value})
         kept = [axis for axis in perm if not _is_one(x.shape[axis])]
         if kept == sorted(kept):
             return self.add("reshape", [x], {"shape": tuple(x.shape[axis] for axis in perm)})
@@ -85,6 +91,8 @@ class _Forms(Rewriter):
 
     def beside(self, node: Node, rank: int) -> Node:
         """An operand that is repeated to a shape of some axes, with its channels last."""
+        if all(map(_is_one, node.shape)):
+            return self[node]
         if len(node.shape) == rank:
             return self.with_last(node)
         shape = (*(1,) * (rank - len(node.shape)), *node.shape)
