@@ -21,7 +21,7 @@ from rlx.ops.windows.fft_conv import samples_of_block
 from rlx.ops.windows.geometry import collapsed, window_of
 from rlx.passes.fusion_gate import Specialisation
 
-_CONVOLUTIONS = tuple(f"{form}conv{rank}d" for form in ("", "fused_") for rank in (1, 2, 3))
+CONVOLUTIONS = tuple(f"{form}conv{rank}d" for form in ("", "fused_") for rank in (1, 2, 3))
 
 
 def _is_one(n: Any) -> bool:
@@ -54,7 +54,7 @@ class _Forms(Rewriter):
         super().__init__(old)
         self.last: dict[int, Node] = {}
         # What convolutions depend on.
-        self.before = reached(node for node in old.nodes if node.op in _CONVOLUTIONS)
+        self.before = reached(node for node in old.nodes if node.op in CONVOLUTIONS)
         self._source: str | None = None
 
     def add(self, op: str, inputs: list[Node], attrs: Mapping[str, Any]) -> Node:
@@ -102,7 +102,7 @@ class _Forms(Rewriter):
         """Makes a node of the new graph; returns whether its channels are last."""
         self._source = node.source
         made = None
-        if node.op in _CONVOLUTIONS:
+        if node.op in CONVOLUTIONS:
             made = _convolution(self, node)
         elif node.op == "transpose" and node.attrs["perm"] == _back(len(node.shape)):
             made = self.last[node.id] = self[node.inputs[0]]
@@ -265,11 +265,6 @@ _RULES: Mapping[str, Callable[[_Forms, Node], Node | None]] = {
     "interpolate_plane": _resize, "reshape": _reshape, "transpose": _transpose,
     **dict.fromkeys(("sum", "mean", "max", "min", "prod", "sum_squares", "sum_abs"), _reduction),
 }  # fmt: skip
-
-
-def has_convolutions(graph: Graph, kernel_set: str) -> bool:
-    """Returns whether a graph has convolutions for the CPU."""
-    return kernel_set == "cpu" and any(node.op in _CONVOLUTIONS for node in graph.nodes)
 
 
 def move_channels(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:

@@ -13,7 +13,7 @@ from rlx.ir.rewrite import copied
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.ops.placeholders import LEAVES
-from rlx.passes.channels_last import has_convolutions, move_channels
+from rlx.passes.channels_last import CONVOLUTIONS, move_channels
 from rlx.passes.fuse import fuse_elementwise
 from rlx.passes.fusion_gate import Specialisation
 from rlx.passes.legalize import has_other_dtypes, legalize
@@ -46,6 +46,10 @@ def _has_powers(graph: Graph, kernel_set: str) -> bool:
     return any(node.op == "pow" for node in graph.nodes)
 
 
+def _has_convolutions(graph: Graph, kernel_set: str) -> bool:
+    return kernel_set == "cpu" and any(node.op in CONVOLUTIONS for node in graph.nodes)
+
+
 def _has_more_than_elementwise(graph: Graph, kernel_set: str) -> bool:
     """Returns whether a pattern may match: each holds an operation that is not elementwise."""
     return any(not node.opdef.elementwise and node.op not in LEAVES for node in graph.nodes)
@@ -75,7 +79,7 @@ KERNEL_PASSES: tuple[Pass, ...] = (
     Pass("legalize", legalize, specialise=True, concerns=has_other_dtypes),
     # After legalize: chains of narrow types are computed in wider ones and rounded once.
     Pass("powers", expand_powers, "fold", True, _has_powers),
-    Pass("channels_last", move_channels, specialise=True, concerns=has_convolutions),
+    Pass("channels_last", move_channels, specialise=True, concerns=_has_convolutions),
     Pass("cse", cse, "cse"),
     Pass("fuse_elementwise", fuse_elementwise, "fuse", True, _has_chains),
     Pass("dce", dce, "dce"),

@@ -76,7 +76,7 @@ def _samples() -> tuple[Sample, ...]:
     infer=_infer,
     flops=lambda node: 2.0 * size(node.shape) * size(node.inputs[1].shape[1:]),
     cpu=Kernels(CPU.names, _lower),
-    host_reason=lambda node: "passes make it for the CPU alone",
+    host_reason=lambda node: "convolutions with channels last are made for the CPU alone",
     internal=True,
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},  # as the convolution
