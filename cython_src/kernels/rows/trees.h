@@ -16,50 +16,43 @@ static_assert(RLX_TREE_GROUP == 16, "TREE_EACH takes 16 trees");
 /* The leaves that a row comes to in the trees of a group. The trees take their steps side by side, since each step waits
    for the one before it. Nodes follow their split, so that the sum of their numbers stays the same only where all trees
    have come to a leaf. A function of its own keeps more of the numbers in registers. */
-static RLX_NOINLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *x, const int32_t *roots, int64_t *leaves)
-{
-#define TREE_BEGIN(k) int64_t n##k = roots[k];
-#define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(x[nodes[n##k].feature] <= nodes[n##k].split);
+#define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(TREE_ROW(k)[nodes[n##k].feature] <= nodes[n##k].split);
 #define TREE_SUM(k) +n##k
 #define TREE_END(k) leaves[k] = n##k;
-    TREE_EACH(TREE_BEGIN)
-    int64_t before, now = -1;
-    do {
-        before = now;
-        TREE_EACH(TREE_STEP)
-        now = 0 TREE_EACH(TREE_SUM);
-    } while (now != before);
+#define TREE_WALK                          \
+    TREE_EACH(TREE_BEGIN)                  \
+    int64_t before, now = -1;              \
+    do {                                   \
+        before = now;                      \
+        TREE_EACH(TREE_STEP)               \
+        now = 0 TREE_EACH(TREE_SUM);       \
+    } while (now != before);               \
     TREE_EACH(TREE_END)
-#undef TREE_BEGIN
-#undef TREE_STEP
-#undef TREE_SUM
-#undef TREE_END
+#define TREE_BEGIN(k) int64_t n##k = roots[k];
+#define TREE_ROW(k) x
+static RLX_NOINLINE void NAME(tree_walk)(const NAME(tree_node) *nodes, const T *x, const int32_t *roots, int64_t *leaves)
+{
+    TREE_WALK
 }
+#undef TREE_BEGIN
+#undef TREE_ROW
 
 /* The leaves that up to RLX_TREE_GROUP rows come to in one tree, side by side; the last row stands for those that lack. */
+#define TREE_BEGIN(k)                                              \
+    const T *const x##k = x + (k < rows ? k : rows - 1) * width;   \
+    int64_t n##k = root;
+#define TREE_ROW(k) x##k
 static RLX_NOINLINE void NAME(tree_walk_rows)(const NAME(tree_node) *nodes, const T *x, int64_t rows, int64_t width,
                                               int64_t root, int64_t *leaves)
 {
-#define TREE_BEGIN(k) int64_t n##k = root;
-#define TREE_ROW(k) const T *const x##k = x + (k < rows ? k : rows - 1) * width;
-#define TREE_STEP(k) n##k = nodes[n##k].next + (int64_t) !(x##k[nodes[n##k].feature] <= nodes[n##k].split);
-#define TREE_SUM(k) +n##k
-#define TREE_END(k) leaves[k] = n##k;
-    TREE_EACH(TREE_BEGIN)
-    TREE_EACH(TREE_ROW)
-    int64_t before, now = -1;
-    do {
-        before = now;
-        TREE_EACH(TREE_STEP)
-        now = 0 TREE_EACH(TREE_SUM);
-    } while (now != before);
-    TREE_EACH(TREE_END)
+    TREE_WALK
+}
 #undef TREE_BEGIN
 #undef TREE_ROW
+#undef TREE_WALK
 #undef TREE_STEP
 #undef TREE_SUM
 #undef TREE_END
-}
 
 /* The same where a split may ask for equality (1), or NaN answer yes (2). Answers are made without branches, since
    nobody can foresee them. */
