@@ -298,7 +298,22 @@ class SizedProgram(Executable, Protocol):
         """Returns an executable with the same params that begins with some sizes, and has memory for more."""
 
 
-class HostExecutable(ABC):
+class InHostMemory:
+    """The part of executables that keep their values in host memory, and move nothing."""
+
+    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
+        """Returns none."""
+        return (), ()
+
+    def moved(self) -> Moved:
+        """Returns zeros: nothing moves."""
+        return Moved(0, 0, 0)
+
+    def discard_device(self) -> None:
+        """Does nothing: neither host memory nor the processor is lost."""
+
+
+class HostExecutable(InHostMemory, ABC):
     """An executable that computes whole runs in host memory; the base class of small backends.
 
     Args:
@@ -391,18 +406,6 @@ class HostExecutable(ABC):
     def arena(self) -> int:
         """Returns 0: each output has memory of its own."""
         return 0
-
-    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
-        """Returns none."""
-        return (), ()
-
-    def moved(self) -> Moved:
-        """Returns zeros: nothing moves."""
-        return Moved(0, 0, 0)
-
-    def discard_device(self) -> None:
-        """Does nothing: host memory is not lost."""
-        return
 
     def close(self) -> None:
         """Does nothing: Python frees the arrays."""

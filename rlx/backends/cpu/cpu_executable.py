@@ -19,8 +19,7 @@ from rlx.backends.executable import (
     Binding,
     Capabilities,
     Done,
-    GpuBuffer,
-    Moved,
+    InHostMemory,
     Pending,
     RunDict,
     RunSlots,
@@ -44,7 +43,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-class CpuExecutable:
+class CpuExecutable(InHostMemory):
     """A loaded program. Clones share the params and constants.
 
     Args:
@@ -262,14 +261,6 @@ class CpuExecutable:
         self._program.pin_outputs()
         return self._arena.ctypes.data
 
-    def gpu_buffers(self) -> tuple[tuple[GpuBuffer, ...], tuple[GpuBuffer, ...]]:
-        """Returns none."""
-        return (), ()
-
-    def moved(self) -> Moved:
-        """Returns zeros: nothing moves."""
-        return Moved(0, 0, 0)
-
     def clone(self) -> CpuExecutable:
         """Loads the same program on an arena of its own."""
         how = self._threads, self._max_iterations, self._flush
@@ -284,9 +275,6 @@ class CpuExecutable:
     def kernels(self) -> str:
         """Returns the compiled kernels in order, and their instruction set."""
         return "\n".join([f"instruction set {self._isa}", *self._calls.names])
-
-    def discard_device(self) -> None:
-        """Does nothing: the processor is not lost."""
 
     def close(self) -> None:
         """Lets go of weights. The arena goes with the last view of it; clones run on."""
