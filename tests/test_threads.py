@@ -329,10 +329,13 @@ def test_more_threads_than_cores_gain_nothing(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems bind no processes")
-def test_busy_cores_leave_threads_out():
+@pytest.mark.parametrize("handled", [False, True])
+def test_late_threads_on_busy_cores(handled):
     program = """
-import os, subprocess, sys, time, numpy as np, rlx
+import os, signal, subprocess, sys, time, numpy as np, rlx
 from rlx._ext import cpu
+if sys.argv[1] == "True":  # then no thread is stopped
+    signal.signal(signal.SIGURG, lambda *_: os._exit(1))
 cores = sorted(os.sched_getaffinity(0))[:2]
 os.sched_setaffinity(0, cores)
 if len(cores) < 2:
@@ -351,13 +354,13 @@ try:
     while not cpu.held_up_calls():
         np.testing.assert_array_equal(shared.run_slots(x)[0], x)
         assert time.monotonic() < until, "no call was held up"
-    for _ in range(50):  # fewer threads give the same
+    for _ in range(50):
         np.testing.assert_array_equal(shared.run_slots(x)[0], x)
 finally:
     for one in others:
         one.kill()
 """
-    run_python("-c", program)
+    run_python("-c", program, str(handled))
 
 
 @pytest.mark.parametrize(
