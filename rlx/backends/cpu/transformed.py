@@ -48,7 +48,7 @@ class Spectra(Layout):
 
 @dataclass(frozen=True)
 class TileFilters(Layout):
-    """3x3 filters at the points of tiles (kernels/windows/winograd.h), computed in float64.
+    """3x3 filters at the points of tiles (kernels/windows/winograd_last.h), computed in float64.
 
     For each group and point there is a matrix of channels times outputs, in panels.
 
