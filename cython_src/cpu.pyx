@@ -92,15 +92,22 @@ def loops(str isa):
 
 cdef extern from "processor.h":
     int rlx_has_mmla() nogil
+    int rlx_has_tiles() nogil
+
+
+_variants = {}
 
 
 def variants(str isa):
     """The variants of an instruction set's kernels whose instructions the processor has, the best first.
 
-    "mmla" multiplies tiles of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, AVX_VNNI,
+    "tiles" multiplies tiles of 16 x 32 elements in bf16 (AMX), "mmla" those of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, AVX_VNNI,
     ARM's dot product).
     """
-    return ("mmla",) * bool(rlx_has_mmla()) + ("dots",) * bool(_table(isa).has_dots())
+    if isa not in _variants:  # asking a processor takes long on a virtual machine
+        has = {"tiles": rlx_has_tiles(), "mmla": rlx_has_mmla(), "dots": _table(isa).has_dots()}
+        _variants[isa] = tuple(name for name, so in has.items() if so)
+    return _variants[isa]
 
 
 cdef extern from "block_packing.h":

@@ -48,6 +48,20 @@ static inline int rlx_has_dots_avx2(void)
     return rlx_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
 }
 static inline int rlx_has_mmla(void) { return 0; }
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+/* Products of tiles of bf16 (AMX). The system keeps tiles (bits 17 and 18) for processes that ask: ARCH_REQ_XCOMP_PERM. */
+static inline int rlx_has_tiles(void)
+{
+    unsigned a, b, c, d;
+    if (!rlx_has_dots() || (rlx_saved_registers() & 0x60000) != 0x60000) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 22) || !(d & 1u << 24)) return 0;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & 1u << 5)) return 0; /* conversions to bf16 */
+    return !syscall(SYS_arch_prctl, 0x1023, 18);
+}
+#define RLX_HAS_TILES
+#endif
 #elif (defined(__aarch64__) || defined(_M_ARM64)) && (defined(__GNUC__) || defined(__clang__))
 /* Whether vectors for 64-bit ARM can be compiled. */
 #define RLX_ARM_VECTORS
@@ -77,6 +91,10 @@ static inline int rlx_has_mmla(void) { return 0; }
 #else
 static inline int rlx_has_dots(void) { return 0; }
 static inline int rlx_has_mmla(void) { return 0; }
+#endif
+
+#ifndef RLX_HAS_TILES
+static inline int rlx_has_tiles(void) { return 0; }
 #endif
 
 #endif

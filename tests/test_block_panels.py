@@ -21,8 +21,8 @@ WAYS = [
     for variant in ("", *compiled.variants(isa))
     if not variant or f"dequant_matmul_f32_{variant}" in compiled.kernels(isa)
 ]
-# Columns on both sides of a panel's 16, and rows on both sides of the 1, 2, 4 and 8 that a kernel takes at once.
-SIZES = ((1, 1), (1, 16), (2, 17), (3, 15), (5, 64), (7, 33), (8, 130), (13, 80), (20, 5))
+# Columns on both sides of a panel's 16, and rows on both sides of the 1, 2, 4, 8 and 16 that a kernel takes at once.
+SIZES = ((1, 1), (1, 16), (2, 17), (3, 15), (5, 64), (7, 33), (8, 130), (13, 80), (20, 5), (35, 150))
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))
@@ -166,6 +166,36 @@ def test_rows_of_experts_are_those_by_each_matrix(rng, precision, m):
                 precision=precision if n % 16 == 0 else "f32",
             )
             np.testing.assert_allclose(got[row], alone[0], 1e-5, 1e-5 * np.abs(alone).max())
+
+
+def in_bf16(x):
+    bits = np.ascontiguousarray(x, "f4").view("u4").astype("u8")
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
+    return rounded.astype("u4").view("f4").astype("f8")
+
+
+@looped("m", [1, 8, 9, 35])
+def test_nine_rows_and_more_are_in_bf16_where_a_processor_has_tiles(rng, m):
+    x, g = rng.standard_normal((m, 328)).astype("f4"), rlx.Graph()
+    w, bias = rng.standard_normal((328, 83)).astype("f4"), rng.standard_normal(83).astype("f4")
+    packed = weights(rng, "Q5_0", 83, 320)
+    row, more = g.input("x", x.shape), (g.constant(w), g.constant(bias), "relu")
+    g.set_outputs([g.fused_matmul_bias_act(row, *more), row @ g.cast(g.constant(w, "f16"), "f32")])
+    g.set_outputs([*g.outputs, g.dequant_matmul(row[:, :320], g.constant(packed), "Q5_0")])
+    if "tiles" not in compiled.variants(compiled.isas()[0]):
+        with pytest.raises(rlx.CompileError, match="processors with AMX"):
+            rlx.Session("cpu", precision="bf16").compile(g)
+        return
+    near = in_bf16 if m > 8 else lambda values: values.astype("f8")
+    with rlx.Session("cpu", precision="bf16").compile(g) as cg:
+        dense, half, blocks = cg.run({"x": x})
+    wanted = np.maximum(near(x) @ near(w) + bias, 0), near(x) @ near(w.astype("f2").astype("f4"))
+    np.testing.assert_allclose(dense, wanted[0], 1e-5, 1e-4)
+    np.testing.assert_allclose(half, wanted[1], 1e-5, 1e-4)
+    first = in_bf16(x[:, :320]) if m > 8 else rounded(x[:, :320])
+    decoded = decode_blocks(packed, "Q5_0")
+    wanted = first @ (in_bf16(decoded) if m > 8 else decoded).T
+    np.testing.assert_allclose(blocks, wanted, 1e-3, 1e-4 * np.abs(wanted).max())
 
 
 def test_any_number_of_rows_by_one_program(rng):

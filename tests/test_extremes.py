@@ -23,26 +23,8 @@ ROWS = [row for row in TABLE if "i" in row.kinds and hasattr(rlx.Graph, row.name
 def edges(dtype):
     """The ends of a type's range, of half of it, powers of two and what stands beside them, and widths of shifts."""
     limits = np.iinfo(dtype.numpy)
-    results = {
-        0,
-        1,
-        2,
-        3,
-        7,
-        8,
-        15,
-        31,
-        32,
-        33,
-        63,
-        64,
-        65,
-        127,
-        128,
-        255,
-        limits.max,
-        limits.max - 1,
-    }
+    results = {0, 1, 2, 3, 7, 8, 15, 31, 32, 33, 63, 64, 65, 127, 128, 255}
+    results |= {limits.max, limits.max - 1}
     results |= {limits.min, limits.min + 1, limits.max // 2, limits.max // 2 + 1}
     results |= {-value for value in list(results)}
     return np.array(sorted(v for v in results if limits.min <= v <= limits.max), dtype.numpy)

@@ -294,19 +294,7 @@ _RAISED = [AssertionError(), _Mute(), SystemExit(3), KeyboardInterrupt(), Runtim
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("error", _RAISED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize(
-    "place",
-    [
-        "run",
-        "_chosen",
-        "_patience",
-        "_takes",
-        "_do",
-        "_done",
-        "_failed",
-        "_idles",
-        "_all_left",
-        "_warn",
-    ],
+    "place", "run _chosen _patience _takes _do _done _failed _idles _all_left _warn".split()
 )
 def test_whatever_a_thread_meets_every_future_is_answered(place, error):
     """It is raised in one place after the other, once, while items wait."""

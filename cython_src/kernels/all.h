@@ -57,8 +57,13 @@
 #undef RLX_KERNELS_MMLA
 #define RLX_KERNELS_MMLA(K)
 #endif
+#ifndef TILE_FEATURES
+#undef RLX_KERNELS_TILES
+#define RLX_KERNELS_TILES(K)
+#endif
 #define ENTRY(name) {#name, kernel_##name},
-static const rlx_named_kernel kernel_table[] = {RLX_KERNELS(ENTRY) RLX_KERNELS_DOTS(ENTRY) RLX_KERNELS_MMLA(ENTRY) {NULL, NULL}};
+static const rlx_named_kernel kernel_table[] = {
+    RLX_KERNELS(ENTRY) RLX_KERNELS_DOTS(ENTRY) RLX_KERNELS_MMLA(ENTRY) RLX_KERNELS_TILES(ENTRY) {NULL, NULL}};
 #undef ENTRY
 
 const rlx_table CONCAT(rlx_table_, ISA) = {

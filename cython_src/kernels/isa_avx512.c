@@ -19,6 +19,8 @@ static int isa_has_dots(void) { return rlx_has_dots(); }
 /* The target of kernels that multiply bytes by a dot product: not every processor has it. clang adds none of the
    features above. */
 #define DOT_FEATURES "avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,fma,f16c"
+/* The same for products of tiles of bf16 (AMX), whose processors have all of this. */
+#define TILE_FEATURES "avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,avx512bf16,amx-tile,amx-bf16,fma,f16c"
 #include "all.h"
 #if defined(__clang__)
 #pragma clang attribute pop

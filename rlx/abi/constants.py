@@ -18,7 +18,7 @@ ROUNDED_ROWS, ROUNDED_PANEL = 48, 64
 # Rows of one expert that a grouped product makes together, and columns of them that are apart in memory.
 EXPERT_ROWS, EXPERT_COLUMNS = 48, 512
 # Bytes of 256 elements of a row that is rounded for quantised weights.
-ROUNDED_BYTES = 352
+ROUNDED_BYTES = 576
 # Weights that are decoded at a time.
 DECODE_SPAN = 256
 

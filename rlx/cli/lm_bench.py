@@ -32,8 +32,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def opened(args: argparse.Namespace, quiet: bool = False) -> LanguageModel:
     """Loads the model of a command, with its progress on standard error."""
-    precision = args.precision
-    options = None if precision is None else rlx.CompileOptions(precision=precision)
+    options = rlx.CompileOptions(precision=args.precision)
     with model_options.progress(quiet, "load"):
         return load(
             args.model, args.device, args.context, cache_dtype=args.cache_dtype, options=options

@@ -51,8 +51,8 @@ def _part(commands: Any, name: str, function: Any, text: str) -> argparse.Argume
         "--cache-dtype", choices=("f16", "f32", "q8_0"), default="f16", help="of the cache"
     )
     command.add_argument(
-        "--precision", choices=("f32", "int8"),
-        help="int8 rounds what meets packed weights to 8 bits; only the CPU has it, and takes it by default",
+        "--precision", choices=("f32", "int8", "bf16", "fast"), default="fast",
+        help="int8 rounds what meets packed weights to 8 bits, on CPUs; bf16 rounds operands of many rows, on CPUs with AMX",
     )  # fmt: skip
     command.set_defaults(run=function)
     return command

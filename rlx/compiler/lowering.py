@@ -16,7 +16,7 @@ from rlx.compiler.lowered_module import NOTHING_HOSTED, Decisions, LoweredModule
 from rlx.compiler.target import Target
 from rlx.errors import DeviceMemoryError, GraphError, InputError, UnsupportedOpError
 from rlx.ir.dtype import HALVES
-from rlx.ir.fragments import INT8, ROUNDS, fragment_limits
+from rlx.ir.fragments import BF16, INT8, ROUNDS, fragment_limits
 from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import HOST_KERNELS, KERNEL_SETS
 from rlx.ir.notes import Note
@@ -347,7 +347,8 @@ def _schedule(
     if (target.info.vendor_id, target.info.api) in _UNPACKERS:
         limits[UNPACKS] = 1
     limits[ROUNDS] = int(KERNEL_SETS[target.kernel_set].computes_f16)
-    limits[INT8] = int(target.options.precision == "int8")
+    limits[INT8] = int(target.options.precision in ("int8", "bf16"))
+    limits[BF16] = int(target.options.precision == "bf16")
     kernels, choices = target.kernel_set, target.choices
     return Scheduler(graph, kernels, limits, specialise, choices, hosted, in_place=True).run()
 

@@ -79,7 +79,7 @@ class Target:
         f16 = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
         if options.precision == "fast":
             units = f16 and fragment_params(fragment_limits(info.fragments, info.features))
-            fast = "int8" if "int8" in able.precisions else "f16" if units else "f32"
+            fast = able.precisions[-1] if "int8" in able.precisions else "f16" if units else "f32"
             options = replace(options, precision=fast)
         if options.precision != "f32":
             takes = tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if f16 else []))))
@@ -117,7 +117,7 @@ def _key(device: Device, options: CompileOptions) -> Hashable | None:
 _HAVE_IT = {
     "f16": "GPUs with shader-f16 have it, through WebGPU or a plug-in",
     "tf32": "devices of plug-ins have it, such as cuda",
-    "bf16": "devices of plug-ins have it, such as cuda",
+    "bf16": "devices of plug-ins have it, such as cuda, and processors with AMX",
     "int8": "the device cpu has it",
 }
 

@@ -20,6 +20,8 @@ SIZED = "subgroup-size-control"
 ROUNDS = "rounds-to-f16"
 # The same for ``precision="int8"``: what products with block-quantised weights read may be rounded.
 INT8 = "rounds-to-int8"
+# The same for ``precision="bf16"``: what products of many rows read may be rounded.
+BF16 = "rounds-to-bf16"
 # The fragment types of kernels by the dtype of the operands, with the type of their sums.
 _SUMS = {"f16": "f32", "i8": "i32", "u8": "u32"}
 _FIELDS = ("fm", "fn", "fk", "lanes", "sized")

@@ -127,7 +127,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
             if (count <= 0 || (kind == RLX_SEES_SLIDING && key_start >= count)) continue;
             for (int64_t j = 0; j < count; j += MICRO_COLUMNS) {
                 const int64_t whole = tile - j < MICRO_COLUMNS ? tile - j : MICRO_COLUMNS;
-                NAME(micro_rows)(q + i * p->q_steps[2], p->q_steps[2], 1, keys + j * d, NAME(panel_columns)(whole), scores + j,
+                NAME(micro_rows)(q + i * p->q_steps[2], p->q_steps[2], keys + j * d, NAME(panel_columns)(whole), scores + j,
                                  NAME(KEYS), rows, d, NAME(micro_zeros), count - j < whole ? count - j : whole, 0);
             }
             for (int64_t r = 0; r < rows; r++) {
@@ -140,7 +140,7 @@ static void NAME(attend)(const rlx_call *call, int64_t b, int64_t h, int64_t beg
             }
             for (int64_t e = 0; e < dv; e += MICRO_COLUMNS) {
                 const int64_t width = dv - e < MICRO_COLUMNS ? dv - e : MICRO_COLUMNS;
-                NAME(micro_rows)(scores, NAME(KEYS), 1, values + e * tile, NAME(panel_columns)(width),
+                NAME(micro_rows)(scores, NAME(KEYS), values + e * tile, NAME(panel_columns)(width),
                                  o + i * p->o_steps[2] + e, p->o_steps[2], rows, count, NULL, width, 0);
             }
         }

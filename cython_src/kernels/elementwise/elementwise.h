@@ -96,15 +96,48 @@ static RLX_INLINE void pick(char *d, const char *s, int64_t step, int64_t itemsi
     }
 }
 
+/* Rows that repeat one element as a whole are made of so many elements at a time, up to so many times. */
+#define REPEATED (VECTOR_BYTES / (int64_t)sizeof(int32_t))
+#define MOST_REPEATS 16
+
+static RLX_INLINE vec_i32 picked_lanes(vec_i32 v, vec_i32 places)
+{
+#if VECTOR_BYTES == 64 && defined(__x86_64__)
+    return (vec_i32)_mm512_permutexvar_epi32((__m512i)places, (__m512i)v);
+#elif VECTOR_BYTES == 32 && defined(__x86_64__)
+    return (vec_i32)_mm256_permutevar8x32_epi32((__m256i)v, (__m256i)places);
+#else
+    vec_i32 result = v;
+    for (int l = 0; l < REPEATED; l++) result[l] = v[places[l]];
+    return result;
+#endif
+}
+
+/* Repeats each of `rows` neighbours, whole vectors of them, `times` times. Returns how many neighbours that were. */
+static int64_t repeat_each(char *d, const char *from, int64_t rows, int64_t times, const int32_t *places)
+{
+    int64_t row = 0;
+    for (; row + REPEATED <= rows; row += REPEATED)
+        for (int64_t i = 0; i < times; i++, d += VECTOR_BYTES)
+            *(vec_i32 *)d = picked_lanes(((const vec_i32 *)from)[row / REPEATED], ((const vec_i32 *)places)[i]);
+    return row;
+}
+
 /* Elements [index, index + n) of an operand, in the order of the result: where they lie, if they follow each other, otherwise
    in d. Rows along the axis before the last follow each other by steps alone. */
 static const char *gather_block(char *d, const char *s, int64_t rank, const int64_t *dims,
                                 const int64_t *strides, int64_t itemsize, int64_t index, int64_t n)
 {
     const char *const result = d;
-    const int64_t last = rank - 1, width = dims[last];
+    const int64_t step = strides[rank - 1];
+    int64_t last = rank - 1, width = dims[last];
+    for (; last && strides[last - 1] == step * width; last--) width *= dims[last - 1]; /* one axis, for this operand */
     const int64_t rows = last ? dims[last - 1] : 1, onward = last ? strides[last - 1] * itemsize : 0;
-    const int64_t lanes = VECTOR_BYTES / sizeof(int32_t), alike = strides[last] == 0 && itemsize == sizeof(int32_t);
+    const int64_t alike = step == 0 && itemsize == sizeof(int32_t);
+    const int64_t repeats = alike && width <= MOST_REPEATS && onward == itemsize ? width : 0;
+    int32_t places[MOST_REPEATS * REPEATED], *place = places;
+    for (int32_t lane = 0; lane < REPEATED; lane++)
+        for (int64_t i = 0; i < repeats; i++) *place++ = lane;
     while (n > 0) {
         int64_t column = index % width, rest = index / width, row = rest % rows, offset = 0;
         rest /= rows;
@@ -113,13 +146,18 @@ static const char *gather_block(char *d, const char *s, int64_t rank, const int6
             rest /= dims[axis];
         }
         const char *from = s + offset * itemsize + row * onward;
-        if (d == result && strides[last] == 1 && n <= width - column) return from + column * itemsize;
-        for (; row < rows && n > 0; row++, from += onward, column = 0) {
-            const int64_t run = width - column < n ? width - column : n;
-            /* A row of one element is whole vectors, the last of which reaches into the rows that follow. */
-            if (alike && n >= run + lanes)
-                for (int64_t i = 0; i < run; i += lanes) *(vec_i32 *)(d + i * itemsize) = (vec_i32){0} + *(const int32_t *)from;
-            else pick(d, from + column * strides[last] * itemsize, strides[last], itemsize, run);
+        if (d == result && step == 1 && n <= width - column) return from + column * itemsize;
+        for (int64_t some, run; row < rows && n > 0; row += some, from += some * onward, column = 0) {
+            const int64_t left = rows - row < n / width ? rows - row : n / width;
+            some = repeats && !column ? repeat_each(d, from, left, width, places) : 0;
+            run = some * width;
+            if (!some) {
+                some = 1, run = width - column < n ? width - column : n;
+                /* A row of one element is whole vectors, the last of which reaches into the rows that follow. */
+                if (alike && n >= run + REPEATED)
+                    for (int64_t i = 0; i < run; i += REPEATED) *(vec_i32 *)(d + i * itemsize) = (vec_i32){0} + *(const int32_t *)from;
+                else pick(d, from + column * step * itemsize, step, itemsize, run);
+            }
             d += run * itemsize, index += run, n -= run;
         }
     }

@@ -75,9 +75,13 @@ static DOT_TARGET RLX_INLINE vi dot_fours(vi sum, bytes_v codes, const int8_t *x
 #include "products/block_dots.h"
 #endif
 
+#include "products/tiles.h"
+
 /* --- products --------------------------------------------------------------------------------------- */
 
 /* Rounded rows times the columns `own` of n, which begin with a panel. A panel stays in the cache while rows go by. */
+typedef void (*rounded_way)(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n,
+                            int64_t k, rlx_range own);
 static void rounded_product(const block_dots *dots, int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y,
                             int64_t m, int64_t n, int64_t k, rlx_range own)
 {
@@ -98,6 +102,64 @@ static void rounded_product(const block_dots *dots, int scheme, const uint8_t *p
         }
     }
 }
+/* The ways to make them, by the instructions of the processor. */
+static void rounded_plain(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n, int64_t k,
+                          rlx_range own)
+{
+    rounded_product(block_all[scheme], scheme, panels, x, y, m, n, k, own);
+}
+#ifdef DOT_FEATURES
+static void rounded_dots(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n, int64_t k,
+                         rlx_range own)
+{
+    rounded_product(block_four_all[scheme], scheme, panels, x, y, m, n, k, own);
+}
+#endif
+#ifdef TILE_FEATURES
+/* Weights of a panel in bf16. */
+static TILED RLX_INLINE void tiles_of_panel(const int scheme, const uint8_t *panel, int64_t at, int64_t steps, tile_line *to)
+{
+    const int chunk = block_chunk(scheme), halves = 32 / block_forms[scheme].step;
+    for (const int64_t end = at + steps * TILE_STEP; at < end; at += TILE_STEP) {
+        const uint8_t *own = panel + at / chunk * block_chunk_bytes(scheme);
+        const int64_t j = at % chunk / 32;
+        const uint8_t *lines = own + block_head(scheme) + j * block_lines(scheme) * BLOCK_LINE;
+        _Pragma("GCC unroll 2") for (int s = 0; s < halves; s++)
+        {
+            const block_affine by = affine_of(scheme, own, j, s, 0);
+            _Pragma("GCC unroll 8") for (int g = 8 / halves * s; g < 8 / halves * (s + 1); g++)
+            {
+                const vi codes = signed_codes(scheme, lines, 0, g);
+                _Pragma("GCC unroll 2") for (int b = 0; b < 4; b += 2)
+                    put_tile_line(to++, v_fma(code_floats(codes, b), by.scale, by.minimum),
+                                  v_fma(code_floats(codes, b + 1), by.scale, by.minimum));
+            }
+        }
+    }
+}
+#define TILES_OF(format)                                                                                          \
+    static TILED RLX_NOINLINE void tiles_of_##format(const tile_weights *w, int64_t column, int64_t at, int64_t steps, \
+                                                     tile_line *to)                                               \
+    {                                                                                                             \
+        const int64_t each = block_panel_bytes(RLX_SCHEME_##format, w->k);                                        \
+        tiles_of_panel(RLX_SCHEME_##format, (const uint8_t *)w->panels + column / TILE * each, at, steps, to);    \
+    }
+BLOCK_FORMATS(TILES_OF)
+#undef TILES_OF
+static const tile_reader block_tiles[] = {
+#define ROW(format) [RLX_SCHEME_##format] = tiles_of_##format,
+    BLOCK_FORMATS(ROW)
+#undef ROW
+};
+
+/* Rows in bf16. */
+static void rounded_tiles(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n, int64_t k,
+                          rlx_range own)
+{
+    const tile_weights weights = {panels, k, n, scheme};
+    tile_product(block_tiles[scheme], &weights, x, y, m, own);
+}
+#endif
 
 /* The weights of a panel that are widened at a time, for few rows and for more. */
 #define WIDENED_FEW 64
@@ -137,7 +199,7 @@ static void unrounded_product(int scheme, const uint8_t *panels, const float *x,
                 block_floats[scheme].floats(panels + i / BLOCK_COLUMNS * each, at, depth, scratch + i, step);
             for (int64_t i = 0, some; i < width; i += some) {
                 some = width - i < micro ? width - i : micro;
-                micro_rows_f32(x + at, k, 1, scratch + i, step, y + j + i, n, m, depth, at ? NULL : micro_zeros_f32, some, 0);
+                micro_rows_f32(x + at, k, scratch + i, step, y + j + i, n, m, depth, at ? NULL : micro_zeros_f32, some, 0);
             }
         }
     }

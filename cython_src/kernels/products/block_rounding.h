@@ -1,11 +1,14 @@
 /* Rows that products with quantised weights read (block_dots.h): 8 bits an element, and a scale for every 32 of them. */
 
-/* 256 elements of a row. */
-typedef struct {
-    int8_t codes[256];
-    float scales[8];
-    float totals[8];  /* of 32 rounded elements */
-    int16_t sums[16]; /* of 16 codes */
+/* 256 elements of a row, in 8 bits or in bf16. Rows of a power of two bytes would share few lines of the cache. */
+typedef union {
+    struct {
+        int8_t codes[256];
+        float scales[8];
+        float totals[8];  /* of 32 rounded elements */
+        int16_t sums[16]; /* of 16 codes */
+    };
+    rlx_bf16 halves[256 + 32];
 } rlx_rounded_block;
 static_assert(sizeof(rlx_rounded_block) == RLX_ROUNDED_BYTES, "the size of a row's memory is computed from it");
 

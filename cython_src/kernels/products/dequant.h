@@ -379,13 +379,13 @@ static void dequant_panels(const rlx_packed *p, const float *x, float *y, int64_
                 decode_span(p, j + v, position, depth, w);
                 for (int64_t i = 0; i < depth; i++) panel[i * step + v] = w[i];
             }
-            micro_rows_f32(x + position, k, 1, panel, step, y + j, n, m, depth, position ? NULL : micro_zeros_f32, width, 0);
+            micro_rows_f32(x + position, k, panel, step, y + j, n, m, depth, position ? NULL : micro_zeros_f32, width, 0);
         }
     }
 }
 
 /* The products of m rows by columns `own` of an expert's weights; rows of results are `stride` apart. */
-static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], const float *x, const rlx_rounded_block *rounded,
+static void dequant_rows(const rlx_call *call, rounded_way way, const float *x, const rlx_rounded_block *rounded,
                          int64_t m, int64_t expert, float *y, int64_t stride, rlx_range own)
 {
     RLX_ARGUMENTS(dequant_matmul, call);
@@ -393,7 +393,7 @@ static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], cons
     if (p->packing) {
         const uint8_t *panels = (const uint8_t *)in->w;
         panels += expert * (n / BLOCK_COLUMNS) * block_panel_bytes((int)scheme, k);
-        if (rounded) rounded_product(dots[scheme], (int)scheme, panels, rounded, y, m, stride, k, own);
+        if (rounded) way((int)scheme, panels, rounded, y, m, stride, k, own);
         else unrounded_product((int)scheme, panels, x, y, m, stride, k, own, out->panel);
         return;
     }
@@ -407,7 +407,7 @@ static void dequant_rows(const rlx_call *call, const block_dots (*dots)[4], cons
 }
 
 /* The same for rows that a list names. Those that do not follow each other are copied to where they do. */
-static void dequant_listed(const rlx_call *call, const block_dots (*dots)[4], const int64_t *rows, int64_t count,
+static void dequant_listed(const rlx_call *call, rounded_way way, const int64_t *rows, int64_t count,
                            int64_t expert, float *results, rlx_range own)
 {
     RLX_ARGUMENTS(dequant_matmul, call);
@@ -420,18 +420,18 @@ static void dequant_listed(const rlx_call *call, const block_dots (*dots)[4], co
     for (int64_t j = own.first, width; j < own.last; j += width) {
         width = apart && own.last - j > RLX_EXPERT_COLUMNS ? RLX_EXPERT_COLUMNS : own.last - j;
         float *y = apart ? results - j : (float *)out->y + rows[0] * n;
-        dequant_rows(call, dots, x, rounded ? x : NULL, count, expert, y, apart ? width : n, (rlx_range){j, j + width});
+        dequant_rows(call, way, x, rounded ? x : NULL, count, expert, y, apart ? width : n, (rlx_range){j, j + width});
         for (int64_t r = 0; apart && r < count; r++)
             memcpy((float *)out->y + rows[r] * n + j, y + r * width + j, (size_t)width * sizeof(float));
     }
 }
 
-static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
+static int dequant_product(const rlx_call *call, rounded_way way)
 {
     RLX_ARGUMENTS(dequant_matmul, call);
     const int64_t m = p->m, n = p->n, bytes = p->index_bytes, experts = p->experts;
     if (!bytes) {
-        dequant_rows(call, dots, in->x, in->rows, m, 0, out->y, n, rlx_share(call, n, BLOCK_COLUMNS)); /* parts are columns */
+        dequant_rows(call, way, in->x, in->rows, m, 0, out->y, n, rlx_share(call, n, BLOCK_COLUMNS)); /* parts are columns */
         return RLX_OK;
     }
     /* The rows in the order of their experts. ends[e] is where those of expert e begin, and end once all are listed. */
@@ -456,14 +456,14 @@ static int dequant_product(const rlx_call *call, const block_dots (*dots)[4])
             some = ends[e] - at < RLX_EXPERT_ROWS ? ends[e] - at : RLX_EXPERT_ROWS;
             const int64_t first = (all.first - before) * BLOCK_COLUMNS, last = (all.last - before) * BLOCK_COLUMNS;
             const rlx_range own = {first > 0 ? first : 0, last < n ? last : n};
-            if (own.first < own.last) dequant_listed(call, dots, order + at, some, e, results, own);
+            if (own.first < own.last) dequant_listed(call, way, order + at, some, e, results, own);
         }
     return RLX_OK;
 }
 
 /* Up to three products of the same rows. The parts of the call are columns of all of them. A weight that another call reads
    in another format is not in panels, and is decoded here. */
-static int dequant_joined(const rlx_call *call, const block_dots (*dots)[4])
+static int dequant_joined(const rlx_call *call, rounded_way way)
 {
     RLX_ARGUMENTS(dequant_products, call);
     const void *const weights[] = {in->w, in->w1, in->w2};
@@ -476,16 +476,28 @@ static int dequant_joined(const rlx_call *call, const block_dots (*dots)[4])
         const rlx_range own = {first > 0 ? first : 0, last < n ? last : n};
         const rlx_packed w = {weights[i], NULL, NULL, {p->schemes[i], p->k, p->row_bytes[i], 1, 0, 0}};
         if (own.first >= own.last) continue;
-        if (p->packing) rounded_product(dots[w.as.scheme], (int)w.as.scheme, w.codes, in->rows, results[i], p->m, n, p->k, own);
+        if (p->packing) way((int)w.as.scheme, w.codes, in->rows, results[i], p->m, n, p->k, own);
         else for (int64_t r = 0; r < p->m; r++) dequant_few(&w, (const float *)in->x + r * p->k, results[i] + r * n, 1, n, own);
     }
     return RLX_OK;
 }
-static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, block_all); }
-static int kernel_dequant_products_f32(const rlx_call *call) { return dequant_joined(call, block_all); }
+static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, rounded_plain); }
+static int kernel_dequant_products_f32(const rlx_call *call) { return dequant_joined(call, rounded_plain); }
 #ifdef DOT_FEATURES
-static int kernel_dequant_matmul_f32_dots(const rlx_call *call) { return dequant_product(call, block_four_all); }
-static int kernel_dequant_products_f32_dots(const rlx_call *call) { return dequant_joined(call, block_four_all); }
+static int kernel_dequant_matmul_f32_dots(const rlx_call *call) { return dequant_product(call, rounded_dots); }
+static int kernel_dequant_products_f32_dots(const rlx_call *call) { return dequant_joined(call, rounded_dots); }
+#endif
+#ifdef TILE_FEATURES
+static int kernel_dequant_matmul_f32_tiles(const rlx_call *call)
+{
+    RLX_ARGUMENTS(dequant_matmul, call);
+    return dequant_product(call, p->bf16 ? rounded_tiles : rounded_dots);
+}
+static int kernel_dequant_products_f32_tiles(const rlx_call *call)
+{
+    RLX_ARGUMENTS(dequant_products, call);
+    return dequant_joined(call, p->bf16 ? rounded_tiles : rounded_dots);
+}
 #endif
 #undef UNPACK
 #undef SPAN

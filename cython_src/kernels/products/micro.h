@@ -47,8 +47,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
 
 #if defined(NEON) && defined(SINGLE)
 /* On ARM several numbers of the left matrix are loaded at a time, and multiplied from their lanes: on many processors an
-   instruction that loads one number into all lanes keeps a multiplier busy. In MICRO_FOURS the elements of a row are next
-   to each other, in MICRO_BESIDE those of a column. Sums are added up in the same order as without. */
+   instruction that loads one number into all lanes keeps a multiplier busy. Sums are added up in the same order as without. */
 #define MICRO_LANE(r, v, left, lane, FMA) \
     acc[0][r][v] = (VEC)FMA((float32x4_t)acc[0][r][v], vld1q_f32(b + (v) * VL), left, lane);
 #define MICRO_STEP(S, ROWS, VECTORS)                                                               \
@@ -57,31 +56,16 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
     if (ROWS > 2) RLX_PREFETCH(b + MICRO_AHEAD * step);                                            \
     b += step;
 #define MICRO_FOURS(ROWS, VECTORS)                                                                 \
-    for (; along == 1 && i + 4 <= depth; i += 4, a += 4) {                                         \
+    for (; i + 4 <= depth; i += 4, a += 4) {                                                       \
         float32x4_t left[ROWS];                                                                    \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++) left[r] = vld1q_f32(a + r * lda);   \
         MICRO_STEP(0, ROWS, VECTORS) MICRO_STEP(1, ROWS, VECTORS)                                  \
         MICRO_STEP(2, ROWS, VECTORS) MICRO_STEP(3, ROWS, VECTORS)                                  \
     }
-#define MICRO_BESIDE(VECTORS, LAST, LANES)                                                         \
-    for (; lda == 1 && i < depth; i++, a += along, b += step) {                                    \
-        const float32x4_t left = vld1q_f32(a);                                                     \
-        LAST                                                                                       \
-        RLX_PREFETCH(b + MICRO_AHEAD * step);                                                      \
-        _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                                  \
-        {                                                                                          \
-            MICRO_LANE(0, v, left, 0, vfmaq_laneq_f32) MICRO_LANE(1, v, left, 1, vfmaq_laneq_f32)  \
-            MICRO_LANE(2, v, left, 2, vfmaq_laneq_f32) MICRO_LANE(3, v, left, 3, vfmaq_laneq_f32)  \
-            LANES                                                                                  \
-        }                                                                                          \
-    }
 #define MICRO_LANES_1(VECTORS) MICRO_FOURS(1, VECTORS)
 #define MICRO_LANES_2(VECTORS) MICRO_FOURS(2, VECTORS)
-#define MICRO_LANES_4(VECTORS) MICRO_FOURS(4, VECTORS) MICRO_BESIDE(VECTORS, , )
-#define MICRO_LANES_6(VECTORS)                                                                     \
-    MICRO_FOURS(6, VECTORS)                                                                        \
-    MICRO_BESIDE(VECTORS, const float32x2_t last = vld1_f32(a + 4);                                \
-                 , MICRO_LANE(4, v, last, 0, vfmaq_lane_f32) MICRO_LANE(5, v, last, 1, vfmaq_lane_f32))
+#define MICRO_LANES_4(VECTORS) MICRO_FOURS(4, VECTORS)
+#define MICRO_LANES_6(VECTORS) MICRO_FOURS(6, VECTORS)
 #define MICRO_LANES_alone(VECTORS)
 #define MICRO_LANES_tail(VECTORS)
 #define MICRO_LANES(NUMBER, VECTORS) MICRO_LANES_##NUMBER(VECTORS)
@@ -93,9 +77,8 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
    vector of a row of c has `lanes` lanes. A single row has WAYS independent sums along k, which hide the latency of an
    addition. The last panel of several is summed as the others are (`tail`), so that equal columns give equal results. */
 #define MICRO(NUMBER, ROWS, VECTORS, WAYS)                                                         \
-    static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, int64_t along, const T *b, \
-                                               int64_t step, T *c, int64_t ldc, int64_t depth,     \
-                                               const T *start, int64_t lanes)                      \
+    static void NAME(micro_##NUMBER##_##VECTORS)(const T *a, int64_t lda, const T *b, int64_t step, T *c, \
+                                               int64_t ldc, int64_t depth, const T *start, int64_t lanes) \
     {                                                                                              \
         VEC acc[WAYS][ROWS][VECTORS];                                                              \
         _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                     \
@@ -110,7 +93,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
         int64_t i = 0;                                                                             \
         MICRO_LANES(NUMBER, VECTORS)                                                               \
         for (; i + WAYS <= depth; i += WAYS)                                                       \
-            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step, a += along)          \
+            _Pragma("GCC unroll 8") for (int w = 0; w < WAYS; w++, b += step, a++)                  \
             {                                                                                      \
                 VEC right[VECTORS];                                                                \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
@@ -125,7 +108,7 @@ static RLX_INLINE void NAME(store_lanes)(T *to, VEC v, int64_t count)
                         acc[w][r][v] += x * right[v];                                              \
                 }                                                                                  \
             }                                                                                      \
-        for (; WAYS > 1 && i < depth; i++, b += step, a += along)                                  \
+        for (; WAYS > 1 && i < depth; i++, b += step, a++)                                         \
             _Pragma("GCC unroll 8") for (int r = 0; r < ROWS; r++)                                 \
                 _Pragma("GCC unroll 4") for (int v = 0; v < VECTORS; v++)                          \
                     acc[0][r][v] += a[r * lda] * *(const VEC *)(b + v * VL);                       \
@@ -163,21 +146,17 @@ MICROS(3, 2) MICROS(4, 2)
 static inline int64_t NAME(panel_columns)(int64_t width) { return (width + VL - 1) / VL * VL; }
 
 /* Multiplies any number of rows by a panel, or by up to MICRO_COLUMNS columns of a matrix whose rows are `step` apart
-   and may be read to the end of the last vector. If `along` is 1, rows of the left matrix are contiguous and lda apart. If
-   it is more, it is how far elements of a row are apart, and rows are next to each other. If it is 0, the rows of one tile
-   are interleaved, and tiles follow each other; each is lda long. `several` says that the right matrix has other panels, or
-   that the sums of a single row are added in the order of those of more rows. */
-#define MICRO_ONE_AS_MANY (-1)
-static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b, int64_t step, T *c, int64_t ldc,
-                             int64_t rows, int64_t depth, const T *start, int64_t width, int64_t several)
+   and may be read to the end of the last vector. `several` says that the right matrix has other panels: the sums of a single
+   row are then added in the same order in all of them. */
+static void NAME(micro_rows)(const T *a, int64_t lda, const T *b, int64_t step, T *c, int64_t ldc, int64_t rows,
+                             int64_t depth, const T *start, int64_t width, int64_t several)
 {
-    typedef void (*micro)(const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *,
-                          int64_t);
+    typedef void (*micro)(const T *, int64_t, const T *, int64_t, T *, int64_t, int64_t, const T *, int64_t);
 #ifdef SINGLE
 #define MICROS(VECTORS) \
     {NAME(micro_1_##VECTORS), NAME(micro_2_##VECTORS), NAME(micro_4_##VECTORS), NAME(micro_6_##VECTORS), \
      NAME(micro_alone_##VECTORS), NAME(micro_tail_##VECTORS)},
-    const int64_t max_rows = 6, min_rows = 2, alone = rows > 1 || several < 0 ? 0 : several ? 5 : 4;
+    const int64_t max_rows = 6, min_rows = 2, alone = rows > 1 ? 0 : several ? 5 : 4;
 #else
 #define MICROS(VECTORS) {NAME(micro_1_##VECTORS), NULL, NAME(micro_4_##VECTORS)},
     const int64_t max_rows = 4, min_rows = 4, alone = 0;
@@ -191,12 +170,11 @@ static void NAME(micro_rows)(const T *a, int64_t lda, int64_t along, const T *b,
     };
 #undef MICROS
     const int64_t last = (width - 1) / VL, lanes = width - last * VL;
-    const int64_t row = along == 1 ? lda : 1, next = along > 1 ? 1 : lda; /* from one row to the next, in a tile and beyond */
     while (rows) {
         /* 8 rows as 4 and 4 are faster than as 6 and 2. */
         const int64_t some = rows >= max_rows && rows != 8 ? max_rows : rows >= 4 ? 4 : rows >= min_rows ? 2 : 1;
-        table[last][alone ? alone : some / 2](a, row, along ? along : some, b, step, c, ldc, depth, start, lanes);
-        rows -= some, a += some * next, c += some * ldc;
+        table[last][alone ? alone : some / 2](a, lda, b, step, c, ldc, depth, start, lanes);
+        rows -= some, a += some * lda, c += some * ldc;
     }
 }
 

@@ -80,7 +80,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
                 const int64_t step = NAME(panel_columns)(whole);
                 T start[MICRO_COLUMNS];
                 const T *b = NAME(wide_panel)(panels, index * k + p * step, depth, step, kind, scratch);
-                NAME(micro_rows)(a + i * lda + p, lda, 1, b, step, c + i * ldc + j, ldc, rows, depth,
+                NAME(micro_rows)(a + i * lda + p, lda, b, step, c + i * ldc + j, ldc, rows, depth,
                                  p ? NULL : NAME(micro_start)(start, bias ? bias + j : NULL, some), some,
                                  n > MICRO_COLUMNS);
                 for (int64_t r = i; act && p + depth == k && r < i + rows; r++)
@@ -181,7 +181,7 @@ static void NAME(loose_columns)(const T *a, int64_t lda, const T *b, int64_t ldb
             depth = end - p < MICRO_DEPTH ? end - p : MICRO_DEPTH;
             const T *from = transposed ? b + j * ldb + p : b + p * ldb + j;
             if (p >= whole) NAME(make_panel)(panel, from, ldb, depth, width, transposed);
-            NAME(micro_rows)(a + p, lda, 1, p < whole ? from : panel, p < whole ? ldb : step, c + j, ldc, m, depth,
+            NAME(micro_rows)(a + p, lda, p < whole ? from : panel, p < whole ? ldb : step, c + j, ldc, m, depth,
                              p ? NULL : start, width, 0);
             p += depth;
         } while (p < k);

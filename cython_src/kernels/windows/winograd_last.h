@@ -146,7 +146,7 @@ static void NAME(tile_products)(void *context, int64_t task)
         const T *b = (const T *)(weights + point * f->p->packed_stride) + j * f->channels;
         for (int64_t p = 0; p < f->channels; p += MICRO_DEPTH) {
             const int64_t depth = f->channels - p < MICRO_DEPTH ? f->channels - p : MICRO_DEPTH;
-            NAME(micro_rows)(a + p, f->from_row, 1, b + p * step, step, f->products + point * f->to_point + j,
+            NAME(micro_rows)(a + p, f->from_row, b + p * step, step, f->products + point * f->to_point + j,
                              f->to_row, f->count, depth, p ? NULL : NAME(micro_zeros), step, 1);
         }
     }

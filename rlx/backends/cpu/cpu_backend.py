@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from dataclasses import replace
 
 from rlx import flags
 from rlx._ext import cpu as compiled
@@ -11,7 +12,7 @@ from rlx.backends.base import Backend, CompileOptions, DeviceInfo
 from rlx.backends.cpu.cpu_executable import CAPABILITIES, CpuExecutable
 from rlx.backends.cpu.sized_calls import SizedCalls
 from rlx.backends.cpu.sized_executable import SizedCpuExecutable
-from rlx.backends.cpu.weight_packing import weights_for
+from rlx.backends.cpu.weight_packing import variant_of, weights_for
 from rlx.backends.executable import Capabilities
 from rlx.dataclasses import dataclass
 from rlx.errors import DeviceMemoryError, DeviceUnavailableError
@@ -116,7 +117,8 @@ class CpuBackend(Backend):
 
     def capabilities(self, info: DeviceInfo) -> Capabilities:
         """Returns the capabilities of this backend's executables."""
-        return CAPABILITIES
+        tiles = variant_of("round_rows_f32", instruction_set()) == "tiles"
+        return replace(CAPABILITIES, precisions=("int8", "bf16")) if tiles else CAPABILITIES
 
     def path(self, info: DeviceInfo) -> str:
         """The instruction set that kernels are taken from."""

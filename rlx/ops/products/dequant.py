@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.products import PANEL_SCHEMES, SCHEMES, rounded_bytes
+from rlx.abi.products import PANEL_SCHEMES, SCHEMES
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import INT8, FragmentVariant, fragment_params, halves
@@ -27,7 +27,7 @@ from rlx.ops.block_formats import (
 from rlx.ops.declare import named_operands, op, operand_names
 from rlx.ops.movement.gather import check_indices
 from rlx.ops.products.calls import Split, tiled_product, write_product
-from rlx.ops.products.matmul import Product, product_params
+from rlx.ops.products.matmul import Product, product_params, rounded_rows
 from rlx.ops.products.tiles import (
     DEQUANT,
     ENOUGH,
@@ -141,7 +141,7 @@ def _product_params(node: Node) -> dict[str, Any]:
 
 
 def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
-    params = {"scheme": SCHEMES.index(node.attrs["scheme"]), **_product_params(node)}
+    params = {"scheme": SCHEMES.index(node.attrs["scheme"]), "bf16": 0, **_product_params(node)}
     operands = named_operands(node, emitter, _PRODUCT)
     # Weights that are known are packed when they are set; others are multiplied as under "f32".
     known = node.inputs[1].op in ("param", "constant")
@@ -152,9 +152,8 @@ def _lower_product_cpu(node: Node, emitter: Emitter) -> None:
     own = {"n": (params["n"],), "schemes": (params["scheme"],), "row_bytes": (params["row_bytes"],)}
     if emitter.joins("dequant_products", x, w, own):
         return
-    rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
-    emitter.call("round_rows", [x], [rows], {"m": m, "k": k})
-    emitter.call("dequant_products", [x, rows, w], [emitter.result()], {"m": m, "k": k, **own})
+    rows, sizes = rounded_rows(emitter, x, m, k)
+    emitter.call("dequant_products", [x, rows, w], [emitter.result()], {**sizes, **own})
 
 
 def _lower_product_webgpu(node: Node, emitter: Emitter) -> None:

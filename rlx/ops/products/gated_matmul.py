@@ -181,7 +181,7 @@ def _shared(*shape: int, of: Sequence[int], act: str = "none", biased: bool = Fa
 @op(
     infer=_infer_shared,
     flops=_shared_flops,
-    cpu=Kernels(("matmul",), _lower_shared_cpu),
+    cpu=Kernels(("matmul", "round_rows"), _lower_shared_cpu),
     webgpu=Kernels(("matmul", "matmul_fragments", "gemv"), _lower_shared_webgpu),
     internal=True,
     dtypes=FLOAT_KERNELS,

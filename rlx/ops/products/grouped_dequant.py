@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.products import PANEL_SCHEMES, SCHEMES, rounded_bytes
+from rlx.abi.products import PANEL_SCHEMES, SCHEMES
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.dtype import DType
 from rlx.ir.fragments import INT8
@@ -24,6 +24,7 @@ from rlx.ops.block_formats import (
 )
 from rlx.ops.declare import op
 from rlx.ops.movement.gather import check_indices
+from rlx.ops.products.matmul import rounded_rows
 from rlx.ops.products.packed_products import workgroups_of
 
 
@@ -50,14 +51,14 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     (m, k), (experts, n, row_bytes) = node.inputs[0].shape, node.inputs[1].shape
     params = {
         "scheme": SCHEMES.index(node.attrs["scheme"]), "m": m, "n": n, "k": k, "row_bytes": row_bytes, "group": 1,
-        "scale_bytes": 0, "zero_bytes": 0, "experts": experts, "index_bytes": node.inputs[2].dtype.itemsize,
+        "scale_bytes": 0, "zero_bytes": 0, "experts": experts, "index_bytes": node.inputs[2].dtype.itemsize, "bf16": 0,
     }  # fmt: skip
     x, packed, idx = (emitter.operand(i) for i in range(3))
     rows = None
     known = node.inputs[1].op in ("param", "constant") and n % 16 == 0
     if known and emitter.limits.get(INT8) and node.attrs["scheme"] in PANEL_SCHEMES:
-        rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
-        emitter.call("round_rows", [x], [rows], {"m": m, "k": k})
+        rows, sizes = rounded_rows(emitter, x, m, k)
+        params |= sizes
     operands = [x, packed, None, None, rows, idx]
     emitter.call("dequant_matmul", operands, [emitter.result()], params)
 

@@ -112,7 +112,7 @@ def on_gpu(node: Node) -> bool:
     free=("w",),
     infer=_infer,
     flops=lambda node: 2.0 * size(node.shape) * node.inputs[0].shape[-1],
-    cpu=Kernels(("matmul",), _lower),
+    cpu=Kernels(("matmul", "round_rows"), _lower),
     webgpu=Kernels(
         (
             "dequant_matmul",

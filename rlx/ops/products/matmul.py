@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from rlx.abi.products import ACTIVATIONS, Activation
+from rlx.abi.products import ACTIVATIONS, Activation, rounded_bytes
 from rlx.dataclasses import dataclass
 from rlx.errors import ShapeError, UnknownNameError, did_you_mean
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import BF16
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType, lookup
 from rlx.ir.shape import Shape, broadcast, broadcast_strides, collapse, size, strides
 from rlx.ops.declare import FLOAT_KERNELS, op
 from rlx.ops.movement.strided import emit_strided_copy
+from rlx.sizes import smallest
+
+# Rows from which on a processor's tiles of 16 rows gain more than it takes to round the operands.
+_TILE_ROWS = 9
 
 
 @dataclass(frozen=True)
@@ -136,9 +141,38 @@ def call_product_cpu(
     emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    shared = ("m", "k", "n", "batch", "bias_at", "act", "rank", "dims", "a_steps", "b_steps")
-    known = {key: params[key] for key in shared}
-    emitter.call("matmul", operands, [result], {**known, "transposed_b": params["transposed_b"]})
+    shared = ("m", "k", "n", "batch", "bias_at", "act", "transposed_b", "rank", "dims", "a_steps", "b_steps")
+    known = {**{key: params[key] for key in shared}, "bf16": 0}
+    a, b, *bias = operands
+    few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
+    # Weights that are known are packed when they are set.
+    tiled = not few and params["batch"] == 1 and b.kind in ("param", "constant")
+    if tiled and a.type.dtype is DType.F32 and emitter.limits.get(BF16):
+        rows, sizes = rounded_rows(emitter, a, params["m"], params["k"], fewer=False)
+        operands = [a, b, *(bias or [None]), rows]
+        known |= sizes
+    emitter.call("matmul", operands, [result], known)
+
+
+def rounded_rows(
+    emitter: Emitter, x: Any, m: Any, k: Any, fewer: bool = True
+) -> tuple[Any, dict[str, Any]]:
+    """Writes the call that rounds rows to 8 bits, or to bf16 for tiles of a processor.
+
+    Args:
+        emitter: Takes the call.
+        x: f32 ``[m, k]``.
+        m: The number of rows.
+        k: Elements of a row.
+        fewer: Whether rows are rounded to 8 bits where they are too few for tiles.
+
+    Returns:
+        The rounded rows, and the parameters that products share with ``round_rows``.
+    """
+    sizes = {"m": m, "k": k, "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0}
+    rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
+    emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})
+    return rows, sizes
 
 
 def _params(node: Node, left: bool = False) -> dict[str, Any]:
@@ -173,7 +207,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     call_product_webgpu(emitter, operands, [emitter.result()], params)
 
 
-_CPU = Kernels(("matmul",), _lower_cpu)
+_CPU = Kernels(("matmul", "round_rows"), _lower_cpu)
 _WEBGPU = Kernels(("matmul", "matmul_fragments", "split_sum", "gemv"), _lower_webgpu)
 
 
