@@ -22,7 +22,18 @@ WAYS = [
     if not variant or f"dequant_matmul_f32_{variant}" in compiled.kernels(isa)
 ]
 # Columns on both sides of a panel's 16, and rows on both sides of the 1, 2, 4, 8 and 16 that a kernel takes at once.
-SIZES = ((1, 1), (1, 16), (2, 17), (3, 15), (5, 64), (7, 33), (8, 130), (13, 80), (20, 5), (35, 150))
+SIZES = (
+    (1, 1),
+    (1, 16),
+    (2, 17),
+    (3, 15),
+    (5, 64),
+    (7, 33),
+    (8, 130),
+    (13, 80),
+    (20, 5),
+    (35, 150),
+)
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))

@@ -77,7 +77,11 @@ def test_every_instruction_set_has_every_kernel(isa):
     names = ("matmul_integer", "dequant_matmul_f32", "dequant_products_f32")
     ways = {f"{name}_dots" for name in names} if has_dots else set()
     ways |= {"matmul_integer_mmla"} if has_mmla else set()
-    ways |= {f"{name}_tiles" for name in (*names[1:], "round_rows_f32", "matmul_f32", "matmul_f64")} if isa == "avx512" else set()
+    ways |= (
+        {f"{name}_tiles" for name in (*names[1:], "round_rows_f32", "matmul_f32", "matmul_f64")}
+        if isa == "avx512"
+        else set()
+    )
     assert cpu.kernels(isa).keys() == cpu.kernels("plain").keys() | ways
     assert sorted(cpu.loops(isa)) == sorted(loop_names())
 

@@ -1,7 +1,6 @@
-/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode. The block layouts
-   are those of GGUF files, little endian. Decoding takes three steps: codes to signed bytes, bytes to floats, and scale *
-   code + offset for every 16 weights. The first and the last step use explicit vectors; the compiler vectorises the
-   second. */
+/* Block-quantised weights (rlx/ops/block_formats.py): decoding, and products that decode. The block layouts are those of GGUF
+   files, little endian. Decoding takes three steps: codes to signed bytes, bytes to floats, and scale * code + offset for every
+   16 weights. The first and the last step use explicit vectors; the compiler vectorises the second. */
 
 /* A quantised matrix. */
 typedef struct {
@@ -426,9 +425,10 @@ static void dequant_listed(const rlx_call *call, rounded_way way, const int64_t 
     }
 }
 
-static int dequant_product(const rlx_call *call, rounded_way way)
+static int dequant_product(const rlx_call *call, rounded_way few, rounded_way many)
 {
     RLX_ARGUMENTS(dequant_matmul, call);
+    const rounded_way way = p->bf16 ? many : few;
     const int64_t m = p->m, n = p->n, bytes = p->index_bytes, experts = p->experts;
     if (!bytes) {
         dequant_rows(call, way, in->x, in->rows, m, 0, out->y, n, rlx_share(call, n, BLOCK_COLUMNS)); /* parts are columns */
@@ -463,9 +463,10 @@ static int dequant_product(const rlx_call *call, rounded_way way)
 
 /* Up to three products of the same rows. The parts of the call are columns of all of them. A weight that another call reads
    in another format is not in panels, and is decoded here. */
-static int dequant_joined(const rlx_call *call, rounded_way way)
+static int dequant_joined(const rlx_call *call, rounded_way few, rounded_way many)
 {
     RLX_ARGUMENTS(dequant_products, call);
+    const rounded_way way = p->bf16 ? many : few;
     const void *const weights[] = {in->w, in->w1, in->w2};
     float *const results[] = {out->y, out->y1, out->y2};
     int64_t columns[3] = {0}, before = 0;
@@ -481,24 +482,17 @@ static int dequant_joined(const rlx_call *call, rounded_way way)
     }
     return RLX_OK;
 }
-static int kernel_dequant_matmul_f32(const rlx_call *call) { return dequant_product(call, rounded_plain); }
-static int kernel_dequant_products_f32(const rlx_call *call) { return dequant_joined(call, rounded_plain); }
+#define DEQUANT(VARIANT, few, many)                                                                          \
+    static int kernel_dequant_matmul_f32##VARIANT(const rlx_call *call) { return dequant_product(call, few, many); } \
+    static int kernel_dequant_products_f32##VARIANT(const rlx_call *call) { return dequant_joined(call, few, many); }
+DEQUANT(, rounded_plain, rounded_plain)
 #ifdef DOT_FEATURES
-static int kernel_dequant_matmul_f32_dots(const rlx_call *call) { return dequant_product(call, rounded_dots); }
-static int kernel_dequant_products_f32_dots(const rlx_call *call) { return dequant_joined(call, rounded_dots); }
+DEQUANT(_dots, rounded_dots, rounded_dots)
 #endif
 #ifdef TILE_FEATURES
-static int kernel_dequant_matmul_f32_tiles(const rlx_call *call)
-{
-    RLX_ARGUMENTS(dequant_matmul, call);
-    return dequant_product(call, p->bf16 ? rounded_tiles : rounded_dots);
-}
-static int kernel_dequant_products_f32_tiles(const rlx_call *call)
-{
-    RLX_ARGUMENTS(dequant_products, call);
-    return dequant_joined(call, p->bf16 ? rounded_tiles : rounded_dots);
-}
+DEQUANT(_tiles, rounded_dots, rounded_tiles)
 #endif
+#undef DEQUANT
 #undef UNPACK
 #undef SPAN
 #undef LANES4

@@ -141,7 +141,19 @@ def call_product_cpu(
     emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any]
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
-    shared = ("m", "k", "n", "batch", "bias_at", "act", "transposed_b", "rank", "dims", "a_steps", "b_steps")
+    shared = (
+        "m",
+        "k",
+        "n",
+        "batch",
+        "bias_at",
+        "act",
+        "transposed_b",
+        "rank",
+        "dims",
+        "a_steps",
+        "b_steps",
+    )
     known = {**{key: params[key] for key in shared}, "bf16": 0}
     a, b, *bias = operands
     few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
@@ -169,7 +181,11 @@ def rounded_rows(
     Returns:
         The rounded rows, and the parameters that products share with ``round_rows``.
     """
-    sizes = {"m": m, "k": k, "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0}
+    sizes = {
+        "m": m,
+        "k": k,
+        "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0,
+    }
     rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
     emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})
     return rows, sizes
