@@ -2,9 +2,12 @@
 """Compiled kernels of the CPU backend, for each instruction set."""
 
 from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memset
 
 from _types cimport (
     rlx_alone,
+    rlx_call,
+    rlx_kernel,
     rlx_named_kernel,
     rlx_named_loop,
     rlx_parallel,
@@ -13,6 +16,7 @@ from _types cimport (
     rlx_parallel_init,
     rlx_parallel_phases,
     rlx_parallel_started,
+    rlx_split,
     rlx_table,
     rlx_table_avx2,
     rlx_table_avx512,
@@ -78,6 +82,31 @@ def kernels(str isa):
         result[row.name.decode()] = <uintptr_t><void*>row.function
         row += 1
     return result
+
+
+def call_once(uintptr_t kernel, uintptr_t source, uintptr_t target, uintptr_t params, int64_t parts, int64_t threads):
+    """Calls a kernel of one operand and one result, which needs no scratch memory.
+
+    Args:
+        kernel: Its address.
+        source: Address of the operand.
+        target: Address of the result.
+        params: Address of its parameters.
+        parts: Parts that the call is made in.
+        threads: Threads that make them.
+    """
+    cdef rlx_split split
+    cdef rlx_call call
+    memset(&split, 0, sizeof(split))
+    memset(&call, 0, sizeof(call))
+    split.kernel, split.parts, split.threads = <rlx_kernel>kernel, parts, threads
+    call.split, call.p, call.parts = &split, <void*>params, 1
+    call.ins[0], call.out[0] = <void*>source, <void*>target
+    with nogil:
+        if threads > 1 and parts > 1:
+            rlx_parallel(&call)
+        else:
+            split.kernel(&call)
 
 
 def loops(str isa):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlx.compiler.lowered_module import LoweredModule
 
 # Most bytes of all values of preparations that are computed at once: their memory comes on top of the weights.
-_TOGETHER_BYTES = 16 << 20
+_TOGETHER_BYTES = 128 << 20
 ReadParam = Callable[[str], Array]
 
 

@@ -137,6 +137,8 @@ def estimated(size: Any) -> Any:
 
 def is_sized(value: Any) -> bool:
     """Returns whether a size of a shape, of types or of an attribute is known only when the graph runs."""
+    if type(value) is int:
+        return False
     if isinstance(value, tuple):
         return any(map(is_sized, value))
     return isinstance(value, SizeExpr) or is_sized(getattr(value, "shape", ()))

@@ -9,10 +9,34 @@ from functools import cached_property
 import numpy as np
 
 from rlx._ext import cpu as compiled
+from rlx.abi.calls import kernel, struct_of
 from rlx.abi.products import PACKINGS, SCHEMES
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.opdef import Array
+from rlx.threads import thread_count
+
+# Bytes from which on the kernel for copies gains more than it takes to call it, and those of a part at least.
+_LEAST, _PART = 1 << 16, 1 << 18
+
+
+def _copy(target: Array, source: Array) -> None:
+    """Copies an array to one of the same shape, on several threads where it is large."""
+    each = target.itemsize
+    steps = [[step // each for step in array.strides] for array in (source, target)]
+    plain = source.dtype == target.dtype and each in (1, 2, 4, 8) and source.ctypes.data % each == 0
+    if not plain or target.nbytes < _LEAST or any(step % each for step in source.strides):
+        target[...] = source
+        return
+    axes = [axis for axis, size in enumerate(target.shape) if size > 1]
+    params = {
+        "rank": len(axes), "dims": [target.shape[axis] for axis in axes],
+        "source_steps": [steps[0][axis] for axis in axes], "target_steps": [steps[1][axis] for axis in axes],
+    }  # fmt: skip
+    words = struct_of(kernel("strided_copy"), params).placed()
+    address = compiled.kernels(compiled.isas()[0])[f"strided_copy_b{each}"]
+    parts, places = target.nbytes // _PART, (source.ctypes.data, target.ctypes.data)
+    compiled.call_once(address, *places, words.ctypes.data, parts, thread_count())
 
 
 class Layout(ABC):
@@ -63,7 +87,7 @@ class _Moved(Layout):
     def pack(self, plain: Array, memory: Array) -> None:
         """See ``Layout``."""
         for packed, part in self.moves(plain, memory):
-            packed[...] = part
+            _copy(packed, part)
 
     def unpack(self, memory: Array, plain: Array) -> None:
         """See ``Layout``."""
