@@ -176,8 +176,8 @@ KERNELS = (
             "products": Scratch("T", lambda p: _points(p.block, p.outputs // p.groups)),
         },
         ("f32",),
-        # With fewer than four blocks for each thread, some would have to wait long for others: a team makes each block.
-        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p) // 4, tasks=_tile_tasks),
+        # Large blocks that are fewer than threads are made by a team each.
+        parallel=Parallel(parts=2, most=lambda p: p.groups * _tile_blocks(p), tasks=_tile_tasks),
         flushes=True,
     ),
     Signature(

@@ -40,7 +40,9 @@ _LINE_NS: Mapping[str, float] = {"strided_copy": 0.3, "pad": 2, "pad_repeat": 2.
 _TILE_ROWS, _TILE_BYTES = 8, 32
 # The least time per byte that a call reads or writes, from a cache that cores share.
 _BYTE_NS = 0.02
-# The same of weights in blocks or 16 bits, which come from memory, and the time to round an element.
+# The same where threads have made what a call reads: it comes from the caches of their cores.
+_FAR_NS = 0.04
+# The least time per byte of weights in blocks or 16 bits, which come from memory, and the time to round an element.
 _BLOCK_NS, _ROUND_NS = 0.1, 1
 # How many times as long kernels take as the others of their kind: medians over random shapes (benchmarks/estimates.py).
 _TIMES: Mapping[str, float] = {
@@ -169,16 +171,18 @@ def _bytes(widths: Sequence[int], values: Sequence[Value | None]) -> tuple[int, 
 
 def expected_ns(call: KernelCall) -> float:
     """Estimates the time of a call on one thread."""
-    return max(
-        sum(rate * float(estimated(amount)) for rate, amount in terms) for terms in _terms(call)
-    )
+    return _longest(_terms(call))
+
+
+def _longest(terms: list[list[tuple[float, Any]]]) -> float:
+    return max(sum(rate * float(estimated(amount)) for rate, amount in each) for each in terms)
 
 
 def _times(call: KernelCall, ns: float) -> Any:
     """So many times as long as some nanoseconds a call takes on one thread, rounded down; a size where it depends on sizes."""
-    terms = _terms(call)
+    terms = [*_terms(call), [(_FAR_NS, _moved(call))]]
     if all(isinstance(amount, int | float) for each in terms for _, amount in each):
-        return int(expected_ns(call) / ns)
+        return int(_longest(terms) / ns)
     picoseconds = (
         sum(_scaled(amount, 1000 * rate) for rate, amount in each if amount) for each in terms
     )
@@ -194,11 +198,20 @@ def _scaled(amount: Any, rate: float) -> Any:
     return size_of(poly.terms({monomial: round(c * rate) for monomial, c in amount.terms}))
 
 
+def _moved(call: KernelCall) -> Any:
+    """The bytes that a call reads and writes; those of a copy may be a part of its node's."""
+    if call.kernel == "round_rows":  # of a product
+        return 8 * call.params["m"] * call.params["k"]
+    if call.kernel not in _LINE_NS:
+        return traffic(call.node)
+    count = size(call.params["dims"]) * call.params.get("unit", 1)
+    return 2 * count * call.outputs[0].type.dtype.itemsize
+
+
 def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
     """Estimates of a call of which the longer one counts: times of a unit, in ns, and amounts of units."""
     if call.kernel in _LINE_NS:  # also of a part of a result, and of ops of other kinds
-        count = size(call.params["dims"]) * call.params.get("unit", 1)
-        moved = count * call.outputs[0].type.dtype.itemsize
+        moved = _moved(call) // 2
         return [[(_COPY_NS, moved), (_LINE_NS[call.kernel], _lines(call, moved))]]
     if call.kernel == "dequant_products":  # of several nodes
         work = 2 * call.params["m"] * call.params["k"] * sum(call.params["n"])

@@ -23,7 +23,8 @@ _PRODUCT, _SAVED = 11, 8
 # Bytes of the transformed weights of a convolution at most: they are 4 times the weights, which are kept besides.
 _MAX_WEIGHTS = 40 << 20
 # Tiles of a block: a multiple of the rows of the micro-kernel, as many as its scratch of so many bytes has room for. There
-# are as many blocks as threads need, if they would not be too small; otherwise a team shares each block.
+# are as many blocks as threads need, if they would not be too small; otherwise a team shares each block. Blocks may be small
+# where all weights stay in the cache.
 _ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
 # Filters that are transformed at a time: their numbers in float64 stay in a core's cache.
 _TOGETHER = 1024
@@ -92,8 +93,10 @@ def block(conv: Any) -> Any:
         tiles_of(conv.batch, conv.window.out, conv.window.dilation),
     )
     room = _SCRATCH // (4 * WINOGRAD_POINTS * (channels + outputs)) // _ROWS * _ROWS
+    near = 4 * WINOGRAD_POINTS * channels * outputs <= _CACHED
+    least = _ROWS if near else _FEWEST
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
-    enough = flag(wanted - _FEWEST + 1)
+    enough = 1 if near else flag(wanted - _FEWEST + 1)
     wanted = smallest(enough * wanted + (1 - enough) * _MOST, _MOST, room)
-    blocks = largest(1, ceil_divide(tiles, largest(_FEWEST, wanted)))
+    blocks = largest(1, ceil_divide(tiles, largest(least, wanted)))
     return ceil_divide(tiles, blocks)
