@@ -130,10 +130,6 @@ def _with_minima(blocks: Array, codes: Array) -> Array:
     return _spread(_half(blocks, 0), scales) * codes - _spread(_half(blocks, 2), minima)
 
 
-def _q4_k(blocks: Array) -> Array:
-    return _with_minima(blocks, _wide_nibbles(blocks[:, 16:]))
-
-
 def _q5_k(blocks: Array) -> Array:
     fifth = _fields(blocks[:, 16:48], 1).reshape(-1, 256)
     return _with_minima(blocks, _wide_nibbles(blocks[:, 48:]) | fifth << 4)
@@ -167,7 +163,7 @@ FORMATS: dict[str, BlockFormat] = {
     "Q8_0": BlockFormat(32, 34, lambda b: _half(b, 0) * _signed(b[:, 2:]), (1,)),
     "Q2_K": BlockFormat(256, 84, _q2_k, (81, 83)),
     "Q3_K": BlockFormat(256, 110, _q3_k, (109,)),
-    "Q4_K": BlockFormat(256, 144, _q4_k, (1, 3)),
+    "Q4_K": BlockFormat(256, 144, lambda b: _with_minima(b, _wide_nibbles(b[:, 16:])), (1, 3)),
     "Q5_K": BlockFormat(256, 176, _q5_k, (1, 3)),
     "Q6_K": BlockFormat(256, 210, _q6_k, (209,)),
     "IQ4_NL": BlockFormat(32, 18, lambda b: _half(b, 0) * np.take(VALUES_IQ4, _nibbles(b)), (1,)),
