@@ -72,7 +72,8 @@ class Installs:
         Raises:
             BuildError: It can't be built.
         """
-        cached = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{_platform()}"
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        cached = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{platform}"
         result = next(cached.glob("*.whl"), None)
         if result is None:
             self._say(f"building {commit}")
@@ -150,7 +151,3 @@ def _make_room(folder: Path) -> None:
     remaining = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
     for path in sorted(remaining, key=lambda item: item.stat().st_mtime)[: 1 - _MAX_WHEELS]:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _platform() -> str:
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
