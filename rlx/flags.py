@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -104,8 +105,7 @@ def _count(text: str, what: str = "a whole number") -> int:
     return result
 
 
-def _bytes(text: str) -> int:
-    return _count(text, "a whole number of bytes")
+_bytes = partial(_count, what="a whole number of bytes")
 
 
 def _runs(text: str) -> int:

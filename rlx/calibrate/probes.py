@@ -189,18 +189,6 @@ def _shuffled(g: Graph, x: Node) -> Any:
     return g.gather(x, g.constant(order), 0)
 
 
-def _reduced(g: Graph, x: Node) -> Any:
-    return g.maximum(x, g.mean(x, -1, True))
-
-
-def _extreme(g: Graph, x: Node) -> Any:
-    return g.minimum(x, g.max(x, -1, True))
-
-
-def _running(g: Graph, x: Node) -> Any:
-    return g.cumsum(x, -1) * (1.0 / x.shape[-1])
-
-
 def _selected(g: Graph, x: Node) -> Any:
     y = g.sin(x * 100.0)
     return g.maximum(y, g.narrow(g.topk(y, min(8, x.shape[1] // 4))[0], 1, 0, 1))
@@ -253,7 +241,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("function", _line, lambda g, x: g.sigmoid(g.exp(g.sin(x))), _ALL, LARGE),
     Probe("softmax", _rows, lambda g, x: g.softmax(x), _ALL, LARGE, _short),
     Probe("norm", _rows, lambda g, x: g.layer_norm(x), _ALL, LARGE, _short),
-    Probe("reduce", _rows, _reduced, _ALL, LARGE, _short),
+    Probe("reduce", _rows, lambda g, x: g.maximum(x, g.mean(x, -1, True)), _ALL, LARGE, _short),
     Probe("transpose", _square, lambda g, x: g.reshape(g.transpose(x), x.shape), _ALL, LARGE),
     Probe("move", _twice(_rows), _roll, _ALL, LARGE, _twice(_short)),
     Probe("gather", _rows, _shuffled, _ALL, LARGE, _short),
@@ -262,9 +250,11 @@ PROBES: tuple[Probe, ...] = (
     Probe("attention", _heads, _attended, (1 << 15, SHORT, 1 << 7), MEDIUM, waiting=1 << 15),
     Probe("fourier", _rows, lambda g, x: g.fft(x, norm="ortho"), _ALL, LARGE, _short),
     Probe("real_fourier", _rows, _real_fourier, _ALL, LARGE, _short),
-    Probe("extreme", _rows, _extreme, _ALL, LARGE, _short),
+    Probe("extreme", _rows, lambda g, x: g.minimum(x, g.max(x, -1, True)), _ALL, LARGE, _short),
     Probe("pool", _images, lambda g, x: g.max_pool(x, 3, stride=1, padding=1), _ALL, LARGE),
-    Probe("running", _rows, _running, _ALL, LARGE, _short),
+    Probe(
+        "running", _rows, lambda g, x: g.cumsum(x, -1) * (1.0 / x.shape[-1]), _ALL, LARGE, _short
+    ),
     Probe("select", _rows, _selected, _ALL, LARGE, _short),
     Probe("sort", _rows, lambda g, x: g.sort(g.sin(x * 100.0), -1), _ALL, MEDIUM),
     # ``[T, B, I]``: 16 steps of 64 features.

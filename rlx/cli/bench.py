@@ -21,7 +21,7 @@ import rlx
 from rlx import model_files
 from rlx.cli import bench_report, cold, model_options, tune
 from rlx.cli.agreement import TOLERANCES, agreement, precision_of
-from rlx.cli.bench_row import BenchRow, first_that_ran
+from rlx.cli.bench_report import BenchRow, first_that_ran
 from rlx.cli.contestant import PEERS
 from rlx.files import digest_of_file
 from rlx.ir.graph import Graph
@@ -254,10 +254,7 @@ def _as_json(row: BenchRow, rows: Sequence[BenchRow]) -> dict[str, Any]:
         "name": row.name,
         "error": row.error,
         **row.facts,
-        "p25_us": row.microseconds(25),
-        "p50_us": row.microseconds(50),
-        "p75_us": row.microseconds(75),
-        "p99_us": row.microseconds(99),
+        **{f"p{part}_us": row.microseconds(part) for part in (25, 50, 75, 99)},
         "first": first.name,
         "times_as_fast_as_first": None
         if speed is None

@@ -20,24 +20,12 @@ _ROWS = {
     "pass": "passes",
     "memory plan": "schedule",
     "hash": "cache",
-    "allocate": "buffers",
-    "link": "buffers",
-    "load": "buffers",
+    **dict.fromkeys(("allocate", "link", "load"), "buffers"),
 }
 # The order in which they are shown; others stand before the last one.
 ORDER = (
-    *(
-        "python",
-        "numpy",
-        "import",
-        "read",
-        "nodes",
-        "verify",
-        "adapters",
-        "device",
-        "choice",
-        "cache",
-    ),
+    *("python", "numpy", "import", "read", "nodes", "verify", "adapters", "device", "choice"),
+    "cache",
     *("passes", "schedule", "render", "pipelines", "buffers", "params", "host part", "session"),
     *("compile", "store", "first run"),
 )

@@ -56,12 +56,11 @@ def _plots(result: DemoResult) -> dict[str, str]:
             "font.family": "sans-serif",
         }
     )
-    results = {
+    return {
         "spectra": _svg(plt, _draw_spectra, result, (9.2, 3.6)),
         "latency": _svg(plt, _draw_latency, result, (9.2, 3.2)),
         "channels": _svg(plt, _draw_channels, result, (9.2, 3.4)),
     }
-    return results
 
 
 def _svg(plt: Any, draw: Any, result: DemoResult, size: tuple[float, float]) -> str:

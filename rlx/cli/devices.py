@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import math
 from functools import partial
 from typing import Any
 
 import rlx
 from rlx.backends.base import DeviceInfo
 from rlx.backends.registry import absent, backend, how_to_install, listed_backends, request_all
-from rlx.cli import device_report, screen
+from rlx.cli import screen
 from rlx.cost.calibration import FASTEST_TRANSFER, Calibration
 from rlx.cost.model import BackendCostModel
 from rlx.cost.store import remeasure, stored
+from rlx.device.candidates import DeviceCandidate
 from rlx.device.figures import cost_model, describe_devices
 from rlx.device.names import PLUGIN_DEVICES, info_of
+from rlx.device.policy import DevicePolicy
 from rlx.errors import first_line, one_line
+from rlx.model_files import load_graph
+from rlx.serving.graph_devices import GraphDevices
 
 # The purpose of an adapter's features.
 _WORTH = {
@@ -46,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Lists the devices, or tells which of them can run a graph."""
     request_all()
     if args.graph:
-        return device_report.run(args)
+        return _report(args)
     if args.calibrate:
         _calibrate(quiet=args.json)
     rows, missing = _rows(), _missing()
@@ -55,6 +61,38 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(rows, missing)
     return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    """Prints the report of the graph in ``args.graph``.
+
+    Raises:
+        RlxError: The file holds no legal graph, or the environment names no device.
+        OSError: The file can't be read.
+    """
+    rows = GraphDevices(load_graph(args.graph), DevicePolicy.from_env()).report()
+    if args.json:
+        print(json.dumps([_row_fields(row) for row in rows], indent=2))
+        return 0
+    headings = ("device", "what it is", "estimate", "", "in its way")
+    screen.Screen().print(screen.columns(args.graph, headings, map(_row_cells, rows)))
+    return 0
+
+
+def _row_fields(row: DeviceCandidate) -> dict[str, object]:
+    results = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    capabilities = row.capabilities and dataclasses.asdict(row.capabilities)
+    same_as = None if row.same_as is None else str(row.same_as)
+    named = {"device": str(row.device), "capabilities": capabilities, "same_as": same_as}
+    # JSON has no infinity, which a plug-in's figures may come to.
+    finite = row.estimate_ns is not None and math.isfinite(row.estimate_ns)
+    return {**results, **named, "estimate_ns": row.estimate_ns if finite else None}
+
+
+def _row_cells(row: DeviceCandidate) -> tuple[str, ...]:
+    estimate = "-" if row.estimate_ns is None else f"{row.estimate_ns / 1e3:,.1f} us"
+    recommended = "recommended" if row.recommended else ""
+    return str(row.device), row.label, estimate, recommended, row.blocker or ""
 
 
 def _calibrate(quiet: bool) -> None:

@@ -23,14 +23,11 @@ _EXTRA = ("msgspec", "psutil", "scipy", "ruptures")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The commands below this one; their own options are added when one is asked for."""
-    command.add_argument("what", choices=COMMANDS, metavar="COMMAND", help=_listed())
+    listed = "; ".join(f"{name}: {text}" for name, text in COMMANDS.items())
+    command.add_argument("what", choices=COMMANDS, metavar="COMMAND", help=listed)
     command.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="the command's arguments; see COMMAND --help"
     )
-
-
-def _listed() -> str:
-    return "; ".join(f"{name}: {text}" for name, text in COMMANDS.items())
 
 
 def run(args: argparse.Namespace) -> int:

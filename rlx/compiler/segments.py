@@ -220,7 +220,11 @@ class _Cut:
         wanted = self._wanted(last)
         results, checked = [], set[Guard]()
         every = list(graph.assumptions.guards) if graph.assumptions is not None else []
-        made = {name: _computed(maker).where() for name, maker in self._made.items()}
+        # The node whose value, or whose result, a dim is.
+        made = {
+            name: (maker.inputs[0] if maker.op == READ_SIZE else maker).where()
+            for name, maker in self._made.items()
+        }
         for level in range(last + 1):
             inside = [
                 node
@@ -341,11 +345,6 @@ def _prefix(node: Node) -> Prefix | None:
         return None
     operand = node.inputs[0]
     return Prefix(node.id, operand.id, node.attrs["length"]) if not operand.fixed else None
-
-
-def _computed(maker: Node) -> Node:
-    """The node whose value, or whose result, a dim is."""
-    return maker.inputs[0] if maker.op == READ_SIZE else maker
 
 
 def _dim_of(node: Node) -> Dim:

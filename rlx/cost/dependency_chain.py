@@ -32,11 +32,6 @@ def _keys(node: Node) -> float:
     return float(keys * (k[-1] + v[-1]) / heads)
 
 
-def _sequence(node: Node) -> float:
-    steps, hidden = node.inputs[0].shape[0], node.inputs[1].shape[-1]
-    return float(steps * (hidden + _FIXED))
-
-
 def _row(node: Node) -> float:
     shape = node.inputs[0].shape
     axis = node.attrs.get("axis", -1)
@@ -58,29 +53,19 @@ def _length(node: Node) -> float:
     return float(max(1, node.inputs[0].shape[-1]))
 
 
-def _once(node: Node) -> float:
-    return 1.0
-
-
 # In the order in which they are measured. What is not listed takes no longer than a dispatch where it does little.
 SERIAL: Mapping[str, Callable[[Node], float]] = {
     "product": lambda node: float(node.inputs[0].shape[-1]) if node.inputs[0].shape else 1.0,
-    "recurrence": _sequence,
+    "recurrence": lambda node: float(node.inputs[0].shape[0] * (node.inputs[1].shape[-1] + _FIXED)),
     "filter": _length,
     "attention": _keys,
     "convolution": _taps,
-    "softmax": _row,
-    "norm": _row,
-    "running": _row,
-    "reduce": _reduced,
-    "extreme": _reduced,
+    **dict.fromkeys(("softmax", "norm", "running"), _row),
+    **dict.fromkeys(("reduce", "extreme"), _reduced),
     "sort": _stages,
     "select": _length,
     "peaks": _length,
-    "fourier": _once,
-    "real_fourier": _once,
-    "pool": _once,
-    "mel": _once,
+    **dict.fromkeys(("fourier", "real_fourier", "pool", "mel"), lambda node: 1.0),
     "state_space": lambda node: float(node.inputs[0].shape[-2]),
 }
 

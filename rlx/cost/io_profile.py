@@ -119,11 +119,12 @@ def profile_graph_io(graph: Graph, options: GraphIoOptions | None = None) -> Gra
     options = options or GraphIoOptions()
     syncing = host_sync_ops(options.kernel_set)
     counted = [node for node in graph.nodes if node.op not in _UNCOUNTED and node.op != PART]
+    moved = (type for node in counted for type in (*(x.type for x in node.inputs), *node.types))
     return GraphIoProfile(
         kernel_launches=len(counted),
         sync_points=sum(_waits(node, options, syncing) for node in counted),
         host_output_bytes=_bytes_of(graph.outputs),
-        device_traffic_bytes=sum(_traffic(node) for node in counted),
+        device_traffic_bytes=sum(type.nbytes for type in moved),
     )
 
 
@@ -162,11 +163,6 @@ def _output(outputs: Sequence[Node], index: SupportsIndex) -> Node:
 def _bytes_of(outputs: Iterable[Node]) -> int:
     unique = {node.id: node for node in outputs if node.op not in _UNCOUNTED}
     return sum(node.type.nbytes for node in unique.values())
-
-
-def _traffic(node: Node) -> int:
-    read = sum(operand.type.nbytes for operand in node.inputs)
-    return read + sum(type.nbytes for type in node.types)
 
 
 def _waits(node: Node, options: GraphIoOptions, syncing: frozenset[str]) -> bool:

@@ -60,14 +60,8 @@ KINDS: Mapping[str, OpClass] = {
     "select": OpClass(("kept_boxes", "draw_token"), "sort", 0.15),
     "product": OpClass(
         (
-            "matmul",
-            "matmul_transposed",
-            "fused_matmul_bias_act",
-            "gated_product",
-            "shared_products",
-            "half_matmul",
-            "rounded_matmul",
-            "grouped_matmul",
+            *("matmul", "matmul_transposed", "fused_matmul_bias_act", "gated_product"),
+            *("shared_products", "half_matmul", "rounded_matmul", "grouped_matmul"),
             "partial_grouped_matmul",
         )
     ),

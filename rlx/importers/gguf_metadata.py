@@ -15,17 +15,8 @@ from rlx.ir.opdef import Array
 
 # Numbers of the file's value types: the numeric ones as NumPy has them, and those with a length.
 _NUMBERS: dict[int, np.dtype[Any]] = {
-    0: np.dtype("u1"),
-    1: np.dtype("i1"),
-    2: np.dtype("<u2"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<u4"),
-    5: np.dtype("<i4"),
-    6: np.dtype("<f4"),
-    7: np.dtype("?"),
-    10: np.dtype("<u8"),
-    11: np.dtype("<i8"),
-    12: np.dtype("<f8"),
+    **dict(enumerate(map(np.dtype, "u1 i1 <u2 <i2 <u4 <i4 <f4 ?".split()))),
+    **dict(enumerate(map(np.dtype, "<u8 <i8 <f8".split()), 10)),
 }
 _STRING, _ARRAY = 8, 9
 _TYPE_COUNT = 13

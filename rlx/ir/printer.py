@@ -44,15 +44,11 @@ def print_node(node: NodeView) -> str:
             parts.append(", ".join(f"%{operand.id}" for operand in node.inputs))
         parts += [f"{key}={print_value(value)}" for key, value in sorted(node.attrs.items())]
     text = " ".join(parts) + " : " + ", ".join(map(str, node.types))
-    if node.op in ("input", "param") or _numbered(node.name):
+    # Nodes that nobody named have the name of an op and a number.
+    op, _, number = node.name.rpartition("_")
+    if node.op in ("input", "param") or (op in REGISTRY and number.isdecimal()):
         return text
     return f"{text}  # {printable(node.name)}"
-
-
-def _numbered(name: str) -> bool:
-    """Returns whether a name is an op and a number: the names of nodes that nobody named."""
-    op, _, number = name.rpartition("_")
-    return op in REGISTRY and number.isdecimal()
 
 
 def print_value(value: Any) -> str:

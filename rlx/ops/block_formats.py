@@ -67,26 +67,6 @@ def _fifth(blocks: Array, index: int) -> Array:
     return _nibbles(blocks) | high << 4
 
 
-def _q4_0(blocks: Array) -> Array:
-    return _half(blocks, 0) * (_nibbles(blocks) - 8.0)
-
-
-def _q4_1(blocks: Array) -> Array:
-    return _half(blocks, 0) * _nibbles(blocks) + _half(blocks, 2)
-
-
-def _q5_0(blocks: Array) -> Array:
-    return _half(blocks, 0) * (_fifth(blocks, 2) - 16.0)
-
-
-def _q5_1(blocks: Array) -> Array:
-    return _half(blocks, 0) * _fifth(blocks, 4) + _half(blocks, 2)
-
-
-def _q8_0(blocks: Array) -> Array:
-    return _half(blocks, 0) * _signed(blocks[:, 2:])
-
-
 # Tables of values whose places are codes of 4 bits: those of IQ4_NL and IQ4_XS, and twice those of MXFP4, which are
 # numbers with 2 bits of exponent and 1 of mantissa.
 VALUES_IQ4 = np.array(
@@ -94,10 +74,6 @@ VALUES_IQ4 = np.array(
 )
 VALUES_MXFP4 = np.array((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), np.float64)
 _POWERS = np.ldexp(1.0, np.arange(-128, 128))  # the scales of MXFP4
-
-
-def _iq4_nl(blocks: Array) -> Array:
-    return _half(blocks, 0) * np.take(VALUES_IQ4, _nibbles(blocks))
 
 
 def _mxfp4(blocks: Array) -> Array:
@@ -154,10 +130,6 @@ def _with_minima(blocks: Array, codes: Array) -> Array:
     return _spread(_half(blocks, 0), scales) * codes - _spread(_half(blocks, 2), minima)
 
 
-def _q4_k(blocks: Array) -> Array:
-    return _with_minima(blocks, _wide_nibbles(blocks[:, 16:]))
-
-
 def _q5_k(blocks: Array) -> Array:
     fifth = _fields(blocks[:, 16:48], 1).reshape(-1, 256)
     return _with_minima(blocks, _wide_nibbles(blocks[:, 48:]) | fifth << 4)
@@ -184,17 +156,17 @@ def _q8_k(blocks: Array) -> Array:
 
 
 FORMATS: dict[str, BlockFormat] = {
-    "Q4_0": BlockFormat(32, 18, _q4_0, (1,)),
-    "Q4_1": BlockFormat(32, 20, _q4_1, (1, 3)),
-    "Q5_0": BlockFormat(32, 22, _q5_0, (1,)),
-    "Q5_1": BlockFormat(32, 24, _q5_1, (1, 3)),
-    "Q8_0": BlockFormat(32, 34, _q8_0, (1,)),
+    "Q4_0": BlockFormat(32, 18, lambda b: _half(b, 0) * (_nibbles(b) - 8.0), (1,)),
+    "Q4_1": BlockFormat(32, 20, lambda b: _half(b, 0) * _nibbles(b) + _half(b, 2), (1, 3)),
+    "Q5_0": BlockFormat(32, 22, lambda b: _half(b, 0) * (_fifth(b, 2) - 16.0), (1,)),
+    "Q5_1": BlockFormat(32, 24, lambda b: _half(b, 0) * _fifth(b, 4) + _half(b, 2), (1, 3)),
+    "Q8_0": BlockFormat(32, 34, lambda b: _half(b, 0) * _signed(b[:, 2:]), (1,)),
     "Q2_K": BlockFormat(256, 84, _q2_k, (81, 83)),
     "Q3_K": BlockFormat(256, 110, _q3_k, (109,)),
-    "Q4_K": BlockFormat(256, 144, _q4_k, (1, 3)),
+    "Q4_K": BlockFormat(256, 144, lambda b: _with_minima(b, _wide_nibbles(b[:, 16:])), (1, 3)),
     "Q5_K": BlockFormat(256, 176, _q5_k, (1, 3)),
     "Q6_K": BlockFormat(256, 210, _q6_k, (209,)),
-    "IQ4_NL": BlockFormat(32, 18, _iq4_nl, (1,)),
+    "IQ4_NL": BlockFormat(32, 18, lambda b: _half(b, 0) * np.take(VALUES_IQ4, _nibbles(b)), (1,)),
     "IQ4_XS": BlockFormat(256, 136, _iq4_xs, (1,)),
     "MXFP4": BlockFormat(32, 17, _mxfp4, (0,), (0x07, 0x78)),
     "Q8_K": BlockFormat(256, 292, _q8_k, (3,)),

@@ -420,10 +420,6 @@ def _are_whole(value: Any) -> bool:
     return isinstance(value, Iterator) or all(map(_is_whole, value))
 
 
-def _is_whole_or_are(value: Any) -> bool:
-    return value is None or _is_whole(value) or _are_whole(value)
-
-
 _LIST = "a list of whole numbers"
 # The checks of arguments, by the annotations of parameters; arguments of other annotations are checked where they are used.
 ARGUMENTS: Mapping[object, tuple[Callable[[Any], bool], str]] = {
@@ -435,7 +431,7 @@ ARGUMENTS: Mapping[object, tuple[Callable[[Any], bool], str]] = {
     "Sequence[int]": (_are_whole, _LIST),
     "Sequence[int] | None": (lambda value: value is None or _are_whole(value), f"{_LIST}, or None"),
     "PerAxis": (lambda value: _is_whole(value) or _are_whole(value), f"a whole number, or {_LIST}"),
-    "Axes": (_is_whole_or_are, f"an axis, {_LIST}, or None"),
+    "Axes": (lambda v: v is None or _is_whole(v) or _are_whole(v), f"an axis, {_LIST}, or None"),
 }
 
 

@@ -130,20 +130,7 @@ def _as_given(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *others: type(self)(function(self.wide, *map(self.lifted, others)))
 
 
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "lshift",
-    "rshift",
-    "and_",
-    "or_",
-    "xor",
-):
+for _name in "add sub mul truediv floordiv mod pow lshift rshift and_ or_ xor".split():
     _two = getattr(operator, _name)
     setattr(TracedArray, f"__{_name.rstrip('_')}__", _of_two(_two, False))
     setattr(TracedArray, f"__r{_name.rstrip('_')}__", _of_two(_two, True))

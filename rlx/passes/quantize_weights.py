@@ -51,14 +51,10 @@ def shrunk(graph: Graph, weights: str) -> tuple[Graph, list[str]]:
             rewriter.replace(node, new.cast(new.param(node.name, node.shape, DType.F16), DType.F32))
             notes.append(f"{node.name}: f16")
         else:
-            _int8(rewriter, node, result, _channels(node, readers[node.id]))
+            rows_first = any(reader.op in _ROWS_FIRST for reader in readers[node.id])
+            _int8(rewriter, node, result, 0 if rows_first else len(node.shape) - 1)
             notes.append(f"{node.name}: i8")
     return rewriter.finish(), notes
-
-
-def _channels(node: Node, readers: list[Node]) -> int:
-    """The axis whose entries get a scale each."""
-    return 0 if any(reader.op in _ROWS_FIRST for reader in readers) else len(node.shape) - 1
 
 
 def _int8(rewriter: Rewriter, node: Node, value: Array, axis: int) -> None:

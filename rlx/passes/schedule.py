@@ -339,13 +339,14 @@ class Scheduler:
             self._values[node.id] = (value,)
         elif node.op == PART:
             self._values[node.id] = (self._values[node.inputs[0].id][node.attrs["index"]],)
-        elif node.opdef.view or self._is_beginning(node):
+        elif node.opdef.view or (is_beginning(node) and not self._host and self._by_kernels(node)):
             self._values[node.id] = self._values[node.inputs[0].id]
         else:
             self._values[node.id] = self._results_of(node)
             kernels = node.opdef.kernels(self._kernels.name)
             assert kernels is not None, "check_supported was not asked first"
-            if _computes(node):
+            # A user's function or a subgraph may refuse, also where no result has elements.
+            if any(type.size for type in node.types) or node.op == "custom" or subgraphs(node):
                 kernels.lower(node, self)
 
     def _results_of(self, node: Node) -> tuple[Value, ...]:
@@ -354,10 +355,6 @@ class Scheduler:
         if node.op == UPDATE and self.operand(0).kind == STATE and not inside:
             return self._values[node.inputs[0].id]
         return tuple(self._new(t, "temp", node.name) for t in node.types)
-
-    def _is_beginning(self, node: Node) -> bool:
-        """Returns whether a node is the beginning of its operand's memory, and kernels alone read it."""
-        return is_beginning(node) and not self._host and self._by_kernels(node)
 
     def _by_kernels(self, node: Node) -> bool:
         return all(
@@ -416,11 +413,6 @@ def _states(graph: Graph) -> dict[int, Node]:
     from rlx.ir.states import states_of
 
     return {state.input.id: state.last for state in states_of(graph)}
-
-
-def _computes(node: Node) -> bool:
-    """Returns whether a node has results with elements, or runs a user's function or a subgraph, which may refuse."""
-    return any(type.size for type in node.types) or node.op == "custom" or bool(subgraphs(node))
 
 
 def host_nodes(graph: Graph, kernel_set: str) -> dict[int, str]:

@@ -74,7 +74,8 @@ def measure_batch_size(
     if not count:
         raise InputError("a batch to measure with is empty", expected="one row at least")
     row_bytes = max(1, sum(value.nbytes // max(len(value), 1) for value in sample.values()))
-    limit = _floor(max(multiple, min(MAX_ROWS, MAX_BYTES // row_bytes)), multiple)
+    most = max(multiple, min(MAX_ROWS, MAX_BYTES // row_bytes))
+    limit = multiple << ((most // multiple).bit_length() - 1)
     wanted = overhead_s * (1.0 - SHARE) / SHARE
     rows = multiple
     while True:
@@ -84,11 +85,6 @@ def measure_batch_size(
         # Near the aim the next size is worked out: larger batches are not slower by the row.
         times = min(_APART, 1 << max(1, int(np.ceil(np.log2(wanted / max(seconds, 1e-9))))))
         rows = min(rows * times, limit)
-
-
-def _floor(limit: int, multiple: int) -> int:
-    """The largest power of two times a number that is not above another."""
-    return multiple << ((limit // multiple).bit_length() - 1)
 
 
 def _repeated(sample: Mapping[str, Array], rows: int) -> dict[str, Array]:

@@ -36,23 +36,16 @@ def exact_outputs(graph: Graph, leaves: Mapping[str, Array]) -> list[Array]:
 
 def _evaluated(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
     if not any(a.dtype == np.float64 for a in operands) or node.opdef.name == "cast":
-        # A cast is there to round.
-        return tuple(
-            widen(item, type.dtype)
-            for item, type in zip(_plain(node, operands), node.types, strict=True)
-        )
+        # A cast is there to round. The node as it is, on operands in their own dtypes.
+        own = [store(a, item.dtype) for a, item in zip(operands, node.inputs, strict=True)]
+        results = zip(evaluate(node, own), node.types, strict=True)
+        return tuple(widen(item, type.dtype) for item, type in results)
     dtypes = [
         DType.F64 if operand.dtype == np.float64 else item.dtype
         for operand, item in zip(operands, node.inputs, strict=True)
     ]
     types = [TensorType(t.shape, DType.F64 if t.dtype.is_float else t.dtype) for t in node.types]
     return evaluate_reference(node.opdef, node.attrs, dtypes, operands, types)
-
-
-def _plain(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """The node as it is, on operands in their own dtypes."""
-    own = [store(a, item.dtype) for a, item in zip(operands, node.inputs, strict=True)]
-    return evaluate(node, own)
 
 
 def difference(got: Array, dtype: DType, expected: Array) -> Difference:

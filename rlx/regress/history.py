@@ -182,9 +182,8 @@ def causes(before: Point, after: Point) -> tuple[str, ...]:
     ]
     results.append(("driver", before.device.driver, after.device.driver))
     for name in sorted({*before.run.versions, *after.run.versions}):
-        results.append(
-            (name, before.run.versions.get(name, "-"), after.run.versions.get(name, "-"))
-        )
+        was, now = (point.run.versions.get(name, "-") for point in (before, after))
+        results.append((name, was, now))
     return tuple(
         f"{name} {_short(was)} -> {_short(now)}" for name, was, now in results if was != now
     )

@@ -72,7 +72,8 @@ class Installs:
         Raises:
             BuildError: It can't be built.
         """
-        cached = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{_platform()}"
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        cached = self._wheels / f"{commit.digest}-{sys.implementation.cache_tag}-{platform}"
         result = next(cached.glob("*.whl"), None)
         if result is None:
             self._say(f"building {commit}")
@@ -103,9 +104,10 @@ class Installs:
         names = {"base": str(folder), "platbase": str(folder)}
         site = sysconfig.get_path("purelib", "venv", names)
         pip("install", "--no-deps", "--no-index", "--target", site, str(wheel))
+        packages = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
         # They come after the commit's own package on the path, and .pth files in them are not read: an editable
         # install here does not hide it.
-        Path(site, "dependencies.pth").write_text("\n".join(_packages()) + "\n", encoding="utf-8")
+        Path(site, "dependencies.pth").write_text("\n".join(packages) + "\n", encoding="utf-8")
         return folder / _BIN
 
 
@@ -149,12 +151,3 @@ def _make_room(folder: Path) -> None:
     remaining = [path for path in folder.iterdir() if not path.name.startswith(_BUILDING)]
     for path in sorted(remaining, key=lambda item: item.stat().st_mtime)[: 1 - _MAX_WHEELS]:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _packages() -> list[str]:
-    """The folders of installed packages that this process sees."""
-    return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-
-
-def _platform() -> str:
-    return sysconfig.get_platform().replace("-", "_").replace(".", "_")

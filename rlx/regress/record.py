@@ -355,14 +355,11 @@ class _Worker:
         finally:
             expired = not late.is_alive()
             late.cancel()
+        if not line and expired:
+            raise _GoneError(f"no answer within {_PATIENCE_S:.0f} seconds")
         if not line:
-            raise _GoneError(self._why(expired))
+            raise _GoneError(f"the process ended with status {self._process.wait()}")
         return [self._decoded(item) for item in raw]
-
-    def _why(self, expired: bool) -> str:
-        if expired:
-            return f"no answer within {_PATIENCE_S:.0f} seconds"
-        return f"the process ended with status {self._process.wait()}"
 
     def _decoded(self, raw: bytes) -> _Answer:
         try:

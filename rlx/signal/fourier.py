@@ -84,8 +84,13 @@ def irfft(spec: Node, n: int | None = None, axis: int = -1, norm: Norm | None = 
         ShapeError: ``spec`` is not in block layout, or n is below 1.
     """
     spec, restore = moved("irfft", spec, axis)
-    bins = _bins(spec, "irfft")
-    n = _length(spec, "irfft", 2 * (bins - 1) if n is None else n)
+    if not spec.shape or spec.shape[-1] % 2 or spec.shape[-1] == 0:
+        raise ShapeError(
+            "[irfft] not a spectrum in block layout",
+            got=spec.shape,
+            expected="[..., 2 B]: B >= 1 real parts, then B imaginary parts",
+        )
+    n = _length(spec, "irfft", spec.shape[-1] - 2 if n is None else n)
     return restore(narrow(analytic_of(spec, n, norm), 0, n))
 
 
@@ -220,14 +225,3 @@ def _length(x: Node, where: str, n: int | None) -> int:
     if not x.shape or n is None or n < 1:
         raise ShapeError(f"[{where}] no samples", got=f"{x.shape}, n {n}", expected="n >= 1")
     return n
-
-
-def _bins(spec: Node, where: str) -> int:
-    """Bins of a one-sided spectrum in block layout."""
-    if not spec.shape or spec.shape[-1] % 2 or spec.shape[-1] == 0:
-        raise ShapeError(
-            f"[{where}] not a spectrum in block layout",
-            got=spec.shape,
-            expected="[..., 2 B]: B >= 1 real parts, then B imaginary parts",
-        )
-    return spec.shape[-1] // 2

@@ -245,7 +245,9 @@ def averaged(where: str, power: Node, average: str) -> Node:
     one_of(where, "average", average, AVERAGES)
     if average == "mean":
         return power.graph.mean(power, -2)
-    return _median(power) * (1 / _median_bias(power.shape[-2]))
+    # By the expectation of the median of so many exponential variables of mean 1.
+    even = 2.0 * np.arange(1, (power.shape[-2] - 1) // 2 + 1)
+    return _median(power) * (1 / float(1 + np.sum(1 / (even + 1) - 1 / even)))
 
 
 def with_frequencies(result: Any, x: Any, settings: Estimate, axis: int) -> Any:
@@ -312,9 +314,3 @@ def _median(power: Node) -> Node:
     # A NaN stands last in order, but the median of what holds one is NaN.
     last = ordered[..., count - 1, :]
     return g.where(g.eq(last, last), median, last)
-
-
-def _median_bias(count: int) -> float:
-    """Expectation of the median of ``count`` exponential variables of mean 1."""
-    even = 2.0 * np.arange(1, (count - 1) // 2 + 1)
-    return float(1 + np.sum(1 / (even + 1) - 1 / even))

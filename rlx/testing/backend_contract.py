@@ -42,8 +42,7 @@ def _graph() -> Graph:
 
 
 def _compiled(device: DeviceLike, **options: Any) -> CompiledGraph:
-    compiled = Session(device, options=CompileOptions(**options)).compile(_graph(), {"w": _W})
-    return compiled
+    return Session(device, options=CompileOptions(**options)).compile(_graph(), {"w": _W})
 
 
 def _expected(x: Any, w: Any = _W) -> list[Any]:

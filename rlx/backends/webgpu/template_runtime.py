@@ -220,11 +220,6 @@ class Template:
         return "".join(self.root_render_func(self.new_context(variables)))
 
 
-def _rejected(values: Iterable[Any], test: str, *args: Any) -> list[Any]:
-    """Returns the values for which a test does not hold."""
-    return [value for value in values if not Environment.tests[test](value, *args)]
-
-
 class Environment:
     """The state that compiled templates share."""
 
@@ -274,7 +269,9 @@ class Environment:
         "list": list,
         "max": max,
         "min": min,
-        "reject": _rejected,
+        "reject": lambda values, test, *args: [
+            value for value in values if not Environment.tests[test](value, *args)
+        ],
         "reverse": lambda values: list(reversed(values)),
         "string": str,
     }

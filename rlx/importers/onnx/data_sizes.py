@@ -37,9 +37,7 @@ def _elements(node: Node) -> Iterator[tuple[Node, int]]:
     if node.op == "concat" and len(node.shape) == 1:
         for operand in node.inputs:
             yield from _elements(operand)
-    elif node.op == "reshape":
-        yield from _elements(node.inputs[0])
-    elif node.op == "cast" and node.inputs[0].dtype.is_integer:
+    elif node.op == "reshape" or (node.op == "cast" and node.inputs[0].dtype.is_integer):
         yield from _elements(node.inputs[0])
     elif node.op == "narrow" and len(node.shape) == 1 and not is_sized(node.attrs["start"]):
         start = node.attrs["start"]

@@ -13,7 +13,7 @@ from rlx.ir.graph import Node
 from rlx.ir.opdef import Array, Emitter, Kernels, Sample, TensorType
 from rlx.ir.shape import size
 from rlx.ops.block_formats import FORMATS
-from rlx.ops.declare import op
+from rlx.ops.declare import one_call, op
 
 _WEIGHTS, _BYTES = FORMATS["Q8_0"].weights, FORMATS["Q8_0"].nbytes
 # The scale is the largest number times this: devices agree on products, but not on quotients.
@@ -29,10 +29,6 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 def _count(node: Node) -> Any:
     return size(node.inputs[0].shape) // _WEIGHTS
-
-
-def _lower_cpu(node: Node, emitter: Emitter) -> None:
-    emitter.call("quantize_q8_0", [emitter.operand(0)], [emitter.result()], {"count": _count(node)})
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -57,7 +53,7 @@ def _samples() -> list[Sample]:
 @op(
     infer=_infer,
     flops=lambda node: 4.0 * size(node.inputs[0].shape),
-    cpu=Kernels(("quantize_q8_0",), _lower_cpu),
+    cpu=one_call("quantize_q8_0", lambda node: {"count": _count(node)}),
     webgpu=Kernels(("quantize_q8_0",), _lower_webgpu),
     dtypes=frozenset({DType.F32}),
     internal=True,

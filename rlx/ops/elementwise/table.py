@@ -31,16 +31,8 @@ def _sigmoid(x: Any) -> Any:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-def _gelu_approx(x: Any) -> Any:
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-
-
 def _softplus(x: Any) -> Any:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-def _selu(x: Any) -> Any:
-    return SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(np.minimum(x, 0)))
 
 
 def _div(x: Any, y: Any) -> Any:
@@ -155,13 +147,15 @@ TABLE: tuple[ElementwiseRow, ...] = (
         "0.5 * x * (1.0 + erf(x * 0.7071067811865476))",
         "(T)0.5 * x * (1 + FN(erf)(x * (T)0.70710678118654752440))", 20,
         "x/2 * (1 + erf(x / sqrt 2)) (Hendrycks & Gimpel 2016, arXiv:1606.08415)."),
-    ElementwiseRow("gelu_approx", 1, "f", "same", _gelu_approx,
+    ElementwiseRow("gelu_approx", 1, "f", "same",
+        lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
         "0.5 * x * (1.0 + safe_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))",
         "(T)0.5 * x * (1 + FN(tanh)((T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x)))",
         20, "The tanh form of gelu (Hendrycks & Gimpel 2016, arXiv:1606.08415)."),
     ElementwiseRow("silu", 1, "f", "same", lambda x: x * _sigmoid(x), "x * sigmoid(x)",
         "x * FN(sigmoid)(x)", 11, "x * sigmoid(x)."),
-    ElementwiseRow("selu", 1, "f", "same", _selu,
+    ElementwiseRow("selu", 1, "f", "same",
+        lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(np.minimum(x, 0))),
         f"{SELU_SCALE} * select({SELU_ALPHA} * expm1(x), x, x > V(0))",
         f"(T){SELU_SCALE} * (x > 0 ? x : (T){SELU_ALPHA} * FN(expm1)(x > 0 ? (T)0 : x))", 14,
         "The self-normalising unit s * (x if x > 0 else a * (exp(x) - 1)) (arXiv:1706.02515)."),

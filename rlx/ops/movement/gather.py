@@ -196,12 +196,7 @@ def _lower_elements(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels(("gather",), _lower_elements),
     samples=lambda: _samples(
         "axis",
-        (
-            (DType.F32, DType.I32),
-            (DType.I32, DType.I32),
-            (DType.I8, DType.I32),
-            (DType.F32, DType.I64),
-        ),
+        (*((d, DType.I32) for d in (DType.F32, DType.I32, DType.I8)), (DType.F32, DType.I64)),
         (
             ((3, 4), [[0, 2, -1, 1], [1, 1, 0, 0]], 0),
             ((3, 4), [[3], [0], [-2]], 1),

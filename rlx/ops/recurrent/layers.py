@@ -37,6 +37,23 @@ def _check_name(op: str, what: str, value: Any, names: Any) -> None:
         )
 
 
+def _shapes(
+    sizes: tuple[Any, Any, Any], batch: Any, inputs: Any, batch_first: bool
+) -> dict[str, tuple[Any, ...]]:
+    """The shapes of a layer's operands besides x; ``sizes`` are directions, gates and hidden units."""
+    d, gates, h = sizes
+    state = (batch, d, h) if batch_first else (d, batch, h)
+    return {
+        "w": (d, gates * h, inputs),
+        "r": (d, gates * h, h),
+        "b": (d, 2 * gates * h),
+        "h0": state,
+        "c0": state,
+        "seq_lens": (batch,),
+        "p": (d, 3 * h),
+    }
+
+
 @dataclass(frozen=True)
 class _Layer:
     """A recurrent layer: its operands, in the layout that the caller uses, and its settings.
@@ -80,17 +97,7 @@ class _Layer:
             raise ShapeError(f"[{self.op}] wrong rank", got=f"x {x}, r {r}", expected=expected)
         d, h, gates = len(DIRECTIONS[self.direction]), r[2], CELLS[self.cell]
         batch = x[0] if self.batch_first else x[1]
-        state = (batch, d, h) if self.batch_first else (d, batch, h)
-        expected_shapes = {
-            "w": (d, gates * h, x[2]),
-            "r": (d, gates * h, h),
-            "b": (d, 2 * gates * h),
-            "h0": state,
-            "c0": state,
-            "seq_lens": (batch,),
-            "p": (d, 3 * h),
-        }
-        for name, shape in expected_shapes.items():
+        for name, shape in _shapes((d, gates, h), batch, x[2], self.batch_first).items():
             node = getattr(self, name)
             if node is not None and node.shape != shape:
                 raise ShapeError(
@@ -192,16 +199,8 @@ def _samples(gates: int, names: tuple[str, ...], more: tuple[dict[str, Any], ...
     ) -> Sample:
         d = len(DIRECTIONS[attrs.get("direction", "forward")])
         first = attrs.get("layout") == "batch_first"
-        state = (batch, d, hidden) if first else (d, batch, hidden)
-        shapes = {
-            "x": (batch, steps, inputs) if first else (steps, batch, inputs),
-            "w": (d, gates * hidden, inputs),
-            "r": (d, gates * hidden, hidden),
-            "b": (d, 2 * gates * hidden),
-            "h0": state,
-            "c0": state,
-            "p": (d, 3 * hidden),
-        }
+        shapes = _shapes((d, gates, hidden), batch, inputs, first)
+        shapes["x"] = (batch, steps, inputs) if first else (steps, batch, inputs)
         bench = bool(attrs.pop("bench", False))
         operands = ("x", "w", "r", *args)
         # Larger recurrent weights would make errors grow from step to step.

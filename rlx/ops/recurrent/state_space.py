@@ -42,13 +42,8 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _params(node: Node) -> dict[str, Any]:
-    batch, length, channels = node.shape
-    return {
-        "batch": batch,
-        "length": length,
-        "channels": channels,
-        "states": node.inputs[2].shape[1],
-    }
+    names = ("batch", "length", "channels", "states")
+    return dict(zip(names, (*node.shape, node.inputs[2].shape[1]), strict=True))
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

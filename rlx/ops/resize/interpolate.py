@@ -82,12 +82,6 @@ def table(n: int, attrs: Any) -> tuple[Array, Array]:
     )
 
 
-def _repeated(index: Array, weight: Array, starts: Array) -> tuple[Array, Array]:
-    """Tables of several lines as those of one: theirs from each of these starts, one after the other."""
-    places = np.where(index < 0, -1, index + starts[:, None, None])
-    return places.reshape(-1, index.shape[1]).astype(index.dtype), np.tile(weight, (len(starts), 1))
-
-
 def _for_cpu(
     index: Array, weight: Array, params: dict[str, Any]
 ) -> tuple[Array, Array, dict[str, Any]]:
@@ -104,7 +98,9 @@ def _for_cpu(
     if inner == 1 and few and count < _SHORT:
         outer = pinned(outer)
         lines = max(k for k in range(1, _SHORT // count + 2) if outer % k == 0)
-        index, weight = _repeated(index, weight, np.arange(lines) * n)
+        places = np.where(index < 0, -1, index + (np.arange(lines) * n)[:, None, None])
+        index = places.reshape(-1, taps).astype(index.dtype)
+        weight = np.tile(weight, (lines, 1))
         outer, n, count = outer // lines, n * lines, count * lines
     rising = bool(np.all(index >= 0) and np.all(np.diff(index, axis=0) >= 0))
     if inner == 1 and few:

@@ -44,11 +44,6 @@ def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
     return infer
 
 
-def _program(kind: str, dtype: DType) -> tuple[Any, ...]:
-    name, operands = OF_EACH[kind]
-    return ((name, operands, dtype, None),)
-
-
 def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
     def lower(node: Node, emitter: Emitter) -> None:
         x = node.inputs[0]
@@ -83,7 +78,7 @@ def _lower_webgpu(kind: str) -> Callable[[Node, Emitter], None]:
             source, rows = _moved(node, emitter)
         if kind in OF_EACH:
             mapped = emitter.temp(TensorType(rows, x.dtype))
-            emitter.elementwise(_program(kind, x.dtype), [source], mapped, (rows,))
+            emitter.elementwise(((*OF_EACH[kind], x.dtype, None),), [source], mapped, (rows,))
             source = mapped
         emit_reduce(emitter, JOINED.get(kind, kind), source, emitter.result(), rows, x.dtype)
 
@@ -352,18 +347,8 @@ def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], 
 
 def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef]:
     tiles = ("cumulate", "cumulate_rows", "cumulate_columns", "reduce_tiles")
-    shapes = (
-        ((3, 5), 1),
-        ((3, 70), -1),
-        ((2, 9, 3), 1),
-        ((1,), 0),
-        ((0, 4), 1),
-        ((2, 1100), 1),
-        ((2, 9004), 1),
-        ((2, 2051), 1),
-        ((3, 70, 12), 1),
-        ((1, 200, 7), 1),
-    )
+    longer: tuple[Shape, ...] = ((0, 4), (2, 1100), (2, 9004), (2, 2051), (3, 70, 12), (1, 200, 7))
+    shapes = (((3, 5), 1), ((3, 70), -1), ((2, 9, 3), 1), ((1,), 0), *((s, 1) for s in longer))
     return op(
         infer=_infer_cumulation,
         flops=lambda node: size(node.shape),

@@ -45,14 +45,9 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 
 def _params(node: Node) -> dict[str, Any]:
-    batches, classes, n = node.inputs[1].shape
-    return {
-        "batches": batches,
-        "classes": classes,
-        "n": n,
-        "most": node.attrs["most"],
-        "centred": int(node.attrs["center_point_box"]),
-    }
+    sizes = dict(zip(("batches", "classes", "n"), node.inputs[1].shape, strict=True))
+    centred = int(node.attrs["center_point_box"])
+    return {**sizes, "most": node.attrs["most"], "centred": centred}
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

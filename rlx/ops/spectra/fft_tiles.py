@@ -62,13 +62,8 @@ class Tile:
     def params(self) -> dict[str, object]:
         """Returns the template variables of the kernel."""
         return {
-            "n": self.n,
-            "radices": self.radices,
-            "threads": self.threads,
-            "count": self.count,
+            **vars(self),
             "split": int(self.split),
-            "row": self.row,
-            "skews": self.skews,
             "banks": self.banks,
             "offsets": offsets(self.n, self.radices),
         }

@@ -46,7 +46,9 @@ def _find(
         also = _needed_elsewhere(match, site)
         form = _form(match, also, site)
         if form not in weighed:
-            sides = [_as_run(side(match, also), target) for side in (_before, _after)]
+            # Without the nodes of params alone, and with chains fused as they will be.
+            parts = [run_part(side(match, also)) for side in (_before, _after)]
+            sides = [fuse_elementwise(part, [], target.taking_all()) for part in parts]
             weighed[form] = target.weigh(*sides)
         notes.append(weighed[form].note(pattern.name, node))
         if weighed[form].taken:
@@ -135,11 +137,6 @@ def _build(match: Match, rewriter: Rewriter) -> None:
 
 
 # --- both sides of a match as graphs of their own, for the gate ---------------------------------------
-
-
-def _as_run(side: Graph, target: Specialisation) -> Graph:
-    """Returns a side without the nodes of params alone, and with chains fused as they will be."""
-    return fuse_elementwise(run_part(side), [], target.taking_all())
 
 
 def _before(match: Match, also: list[Node]) -> Graph:

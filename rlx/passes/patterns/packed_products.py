@@ -80,7 +80,8 @@ def added(node: Node, site: MatchSite) -> Match | None:
 def normed(node: Node, site: MatchSite) -> Match | None:
     """Products of one row that a norm may have made, which each workgroup makes anew."""
     x = node.inputs[0]
-    readers = [site.readers(x)[i] for i in _firsts(site.readers(x))]
+    # In the order of the graph, each once.
+    readers = [reader for _, reader in sorted({r.id: r for r in site.readers(x)}.items())]
     plain = [item for item in readers if _is_product(item, site)]
     # One call has to make the norm for all of its readers.
     most = MAX_PARTS if len(plain) == len(readers) else 1
@@ -311,12 +312,6 @@ def _build(
         return [g.add_node(PART, [result], {"index": i}) for i in range(len(group))]
 
     return build
-
-
-def _firsts(readers: Sequence[Node]) -> list[int]:
-    """The places of readers in the order of the graph, each once."""
-    places = {reader.id: i for i, reader in enumerate(readers)}
-    return [places[key] for key in sorted(places)]
 
 
 def _is_norm(x: Node, site: MatchSite) -> bool:

@@ -108,7 +108,8 @@ def loop(call: OnnxCall) -> Any:
     scans = len(body.outputs) - 1 - len(start)
     if scans < 0 or len(body.inputs) != len(start) + 2:
         raise ImportModelError("the body does not fit the loop's operands")
-    unknown = _trips_unknown(call)
+    limit = call.value(0).node if call.has(0) else None
+    unknown = limit is not None and not limit.fixed
     goes_on = known_bool(call, call.held(1)) if call.has(1) else True
     if (unknown or goes_on is None) and not scans:
         with suppress(RefusedError), attempt(call):
@@ -142,13 +143,6 @@ def _dynamic(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[Onnx
     )
     going = g.reshape(call.x(1), ()) if call.has(1) else g.constant(np.array(True))
     return dynamic_control.loop(call, body, _values(start), limit, going)
-
-
-def _trips_unknown(call: OnnxCall) -> bool:
-    if not call.has(0):
-        return False
-    value = call.value(0)
-    return value.node is not None and not value.node.fixed
 
 
 def _unrolled(

@@ -180,8 +180,8 @@ def loop(
         types.append(
             (tuple(declared.dim() if (i, a) in changing else n for a, n in sizes), node.dtype)
         )
-    for node in results[len(state) + 1 :]:
-        types.append(((trips, *map(declared.size, node.shape)), node.dtype))
+    rows = results[len(state) + 1 :]
+    types += [((trips, *map(declared.size, node.shape)), node.dtype) for node in rows]
     shown = inner.finished(results, g.dims)
     operands = [limit, going, *begins, *(call.site.node(value) for value in around.values())]
     attrs = {"body": inner.graph, "state": len(state), "shown": shown, "results": tuple(types)}

@@ -156,8 +156,7 @@ def _extreme(method: str) -> Handler:
                 result: Node = getattr(call.g, method)(a, b)
                 return result
             low, high = (a, b) if method == "minimum" else (b, a)
-            result = call.g.where(_below(call, a, b), low, high)
-            return result
+            return call.g.where(_below(call, a, b), low, high)
 
         return reduce(step, call.xs())
 

@@ -46,12 +46,9 @@ def _loss(call: OnnxCall, scores: Node) -> Node:
     total = g.sum(loss)
     if reduction == "sum":
         return total
-    result: Node
     if weight is None:
-        result = g.mul(total, 1.0 / max(n * rest, 1))
-    else:
-        result = g.div(total, g.sum(g.expand(weight, loss.shape)))
-    return result
+        return g.mul(total, 1.0 / max(n * rest, 1))
+    return g.div(total, g.sum(g.expand(weight, loss.shape)))
 
 
 @onnx_op("NegativeLogLikelihoodLoss")

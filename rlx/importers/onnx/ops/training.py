@@ -14,13 +14,6 @@ from rlx.ir.graph import Node
 DOMAIN = "ai.onnx.preview.training"
 
 
-def _groups(call: OnnxCall, count: int) -> list[list[Node]]:
-    """The operands behind rate and step, as ``count`` lists of one length, regrouped as one list per tensor."""
-    nodes = [call.x(i) for i in range(2, len(call.operands))]
-    each = len(nodes) // count
-    return [[nodes[part * each + i] for part in range(count)] for i in range(each)]
-
-
 def _gradient(call: OnnxCall, x: Node, gradient: Node) -> Node:
     """With the penalty of the tensor's norm."""
     norm = call.real("norm_coefficient", 0.0)
@@ -32,7 +25,10 @@ def _step(call: OnnxCall, like: Node) -> Node:
 
 
 def _each(call: OnnxCall, count: int, update: Callable[..., tuple[Node, ...]]) -> list[Node]:
-    rows = [update(*group) for group in _groups(call, count)]
+    """Updates of the operands behind rate and step: ``count`` lists of one length, an entry of each per tensor."""
+    nodes = [call.x(i) for i in range(2, len(call.operands))]
+    each = len(nodes) // count
+    rows = [update(*(nodes[part * each + i] for part in range(count))) for i in range(each)]
     return [row[part] for part in range(len(rows[0])) for row in rows]
 
 

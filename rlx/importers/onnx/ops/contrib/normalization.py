@@ -18,10 +18,6 @@ from rlx.ir.graph import Node
 EPSILON = 1e-12
 
 
-def _mean(call: OnnxCall, x: Node) -> Node:
-    return call.g.mean(call.widened(x), (len(x.shape) - 1,), True)
-
-
 def _inverse(call: OnnxCall, x: Node, eps: float, mean: Node | None, axis: int = -1) -> Node:
     """1 / deviation over ``axis`` to the last, or 1 / root mean square where there is no mean."""
     g, wide = call.g, call.widened(x)
@@ -36,7 +32,9 @@ def skip_layer_norm(call: OnnxCall) -> Any:
     g, eps = call.g, call.real("epsilon", EPSILON)
     total = _skipped(call, 4)
     y = g.layer_norm(total, call.x(2), call.opt(3), eps=eps)
-    mean = _mean(call, total) if call.wants(1) or call.wants(2) else None
+    mean = None
+    if call.wants(1) or call.wants(2):
+        mean = g.mean(call.widened(total), (len(total.shape) - 1,), True)
     inverse = _inverse(call, total, eps, mean) if call.wants(2) else None
     return y, mean, inverse, total
 
