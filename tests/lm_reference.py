@@ -7,18 +7,8 @@ import numpy as np
 from rlx.ops.block_formats import FORMATS, decode_blocks
 
 # Families by what differs; the rest is Llama.
-NEOX = {
-    "qwen2",
-    "qwen3",
-    "qwen2moe",
-    "qwen3moe",
-    "gemma2",
-    "gemma3",
-    "phi3",
-    "olmo2",
-    "starcoder2",
-    "nomic-bert",
-}
+NEOX = {"qwen2", "qwen3", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3", "olmo2"}
+NEOX |= {"starcoder2", "nomic-bert"}
 GELU = {"gemma2", "gemma3", "starcoder2"}
 
 

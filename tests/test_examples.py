@@ -48,17 +48,8 @@ def test_example(path):
 
 
 # Packages that rlx can do without and that extras bring.
-EXTRAS = (
-    "tokenizers",
-    "scipy",
-    "matplotlib",
-    "librosa",
-    "onnx",
-    "onnxruntime",
-    "gguf",
-    "sounddevice",
-    "pygfx",
-)
+EXTRAS = ("tokenizers", "scipy", "matplotlib", "librosa", "onnx", "onnxruntime", "gguf")
+EXTRAS += ("sounddevice", "pygfx")
 BARE = """
 import runpy, sys
 sys.modules.update(dict.fromkeys({extras!r}))
