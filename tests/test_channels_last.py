@@ -11,6 +11,7 @@ BETWEEN = {
     "max_pool": (lambda g, y: g.max_pool(y, 3, stride=2, padding=1), 2),
     "avg_pool": (lambda g, y: g.avg_pool(y, (2, 3), padding=(0, 1)), 2),
     "concat": (lambda g, y: g.concat([y, g.relu(y)], axis=1), 4),
+    "joined": (lambda g, y: g.concat([_more(g, y, 9), y, g.silu(_more(g, y, 20))], axis=1), 3),
     "narrow": (lambda g, y: g.narrow(y, 1, 3, 8), 3),
     "slice": (lambda g, y: g.slice(y, (1, 2), (9, 7), axes=(2, 1)), 3),
     "pad": (lambda g, y: g.pad(y, ((0, 0), (1, 0), (2, 3), (0, 1))), 2),
@@ -26,6 +27,10 @@ BETWEEN = {
     "depthwise": (lambda g, y: g.conv2d(y, _weight(g, 12, 1), padding=1, groups=12), 2),
     "last": (lambda g, y: g.transpose(g.exp(g.transpose(y, (0, 2, 3, 1))), (0, 3, 1, 2)), 2),
 }
+
+
+def _more(g, y, outputs):
+    return g.conv2d(y, _weight(g, outputs, 12), padding=1)
 
 
 def _shuffled(g, y):

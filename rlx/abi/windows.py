@@ -50,6 +50,9 @@ DIVISORS = ("no", "inside", "padded")
 _OPERANDS = {"x": "T", "weight": "T", "bias": "T?", "residual": "T?"}
 _EPILOGUE = {"act": ACTIVATION}
 _PACKED = {"packing": PACKING, "packed_stride": LINKED}
+# Results as columns of a wider matrix: its columns, 0 for those of the results alone, and the first that is written. There
+# is no residual then.
+_PLACED = {"apart": INT, "begin": INT}
 
 
 def _padded(p: Any) -> Any:
@@ -137,7 +140,7 @@ KERNELS = (
     Signature(
         "conv_last",
         "Windows whose channels lie next to each other times weights, an output in each lane.",
-        {"window": WINDOW, "joined": INT, "block": INT, **_PACKED, **_EPILOGUE},
+        {"window": WINDOW, "joined": INT, "block": INT, **_PLACED, **_PACKED, **_EPILOGUE},
         _OPERANDS,
         {"y": "T"},
         {
@@ -168,7 +171,7 @@ KERNELS = (
     Signature(
         "winograd_last",
         "3x3 filters, windows next to each other: tiles of results by products of transformed tiles and weights.",
-        {"window": WINDOW, "block": INT, **_PACKED, **_EPILOGUE},
+        {"window": WINDOW, "block": INT, **_PLACED, **_PACKED, **_EPILOGUE},
         {**_OPERANDS, "filters": "T"},
         {"y": "T"},
         {

@@ -139,6 +139,15 @@ class Emitter(Protocol):
         It gets one more operand, which no call computes, and more items of parameters that are tuples.
         """
 
+    def write_rows_into_result(self, index: int, apart: Any, begin: Any) -> bool:
+        """Has the call that makes an operand of the node write it into the node's result, where its kernel can.
+
+        Args:
+            index: The operand, whose rows along the last axis become a part of those of the result.
+            apart: The length of a row of the result.
+            begin: The first entry of a row that is written.
+        """
+
     def inline(self, graph: Any, operands: Sequence[Any]) -> list[Any]:
         """Writes the calls of a subgraph with its inputs bound to values; gives its outputs."""
 

@@ -197,6 +197,22 @@ class Scheduler:
                 break
         return False
 
+    def write_rows_into_result(self, index: int, apart: Any, begin: Any) -> bool:
+        """See ``Emitter``."""
+        node, written = self._node.inputs[index], self._schedule.calls
+        x = self._values[node.id][0]
+        makers = [at for at, call in enumerate(written) if x in call.outputs]
+        is_output = any(item is node for item in self._graph.outputs)
+        if len(makers) != 1 or len(self._users[node.id]) != 1 or is_output:
+            return False
+        call = written[makers[0]]
+        # A residual is read as the results are written.
+        if call.node is not node or "apart" not in call.params or call.inputs[3] is not None:
+            return False
+        outputs, params = (self.result(), *call.outputs[1:]), {"apart": apart, "begin": begin}
+        written[makers[0]] = replace(call, outputs=outputs, params={**call.params, **params})
+        return True
+
     def inline(self, graph: Graph, operands: Sequence[Value]) -> list[Value]:
         """The calls of a subgraph, specialised like the graph around it."""
         outer = self._graph, self._node, self._values, self._host, self._users

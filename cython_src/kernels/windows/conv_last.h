@@ -240,19 +240,19 @@ static void NAME(last_panel)(const NAME(last_conv) *f, const rlx_conv_last *p, c
         }
 }
 
-/* Activates the results of a block of windows, which begin at y: all outputs, or some of each group. */
-static void NAME(activate_block)(const rlx_block *own, int64_t outputs, int64_t all, T *y, int64_t count, int64_t act)
+/* Activates the results of a block of windows, which begin at y and are `apart`: all outputs, or some of each group. */
+static void NAME(activate_block)(const rlx_block *own, int64_t outputs, int64_t apart, T *y, int64_t count, int64_t act)
 {
     const int64_t first = own->columns.first, width = own->columns.last - first;
-    if ((own->pieces.last - own->pieces.first) * width == all) {
-        NAME(activate)(y, count * all, act);
+    if ((own->pieces.last - own->pieces.first) * width == apart) {
+        NAME(activate)(y, count * apart, act);
         return;
     }
-    for (int64_t r = 0; r < count; r++, y += all)
+    for (int64_t r = 0; r < count; r++, y += apart)
         for (int64_t g = own->pieces.first; g < own->pieces.last; g++) NAME(activate)(y + g * outputs + first, width, act);
 }
 
-/* Threads share windows, or columns of the weights. */
+/* Threads share windows, or columns of the weights. Results may be columns of a wider matrix. */
 static int NAME(kernel_conv_last)(const rlx_call *call)
 {
     RLX_ARGUMENTS(conv_last, call);
@@ -261,6 +261,7 @@ static int NAME(kernel_conv_last)(const rlx_call *call)
     f.taps = w->kernel[0] * w->kernel[1] * w->kernel[2], f.runs = f.taps / p->joined, f.depth = f.channels * p->joined;
     const int64_t group = p->packing ? f.runs * p->packed_stride / (int64_t)sizeof(T) : f.taps * f.channels * f.outputs;
     const int64_t windows = w->batch * w->out[0] * w->out[1] * w->out[2];
+    const int64_t apart = p->apart ? p->apart : w->outputs;
     const T *bias = in->bias, *residual = in->residual, **table = (const T **)out->table;
     memset(out->runs, 0, (size_t)(w->channels * p->joined + 1) * sizeof(T));
     if (p->packing && *(const int64_t *)((const char *)in->weight + w->groups * f.runs * p->packed_stride)) f.skipped = f.zeros;
@@ -271,15 +272,16 @@ static int NAME(kernel_conv_last)(const rlx_call *call)
         for (int64_t g = own.pieces.first; g < own.pieces.last; g++)
         for (int64_t j = own.columns.first; j < own.columns.last; j += MICRO_COLUMNS) {
             const int64_t left = own.columns.last - j, width = left < MICRO_COLUMNS ? left : MICRO_COLUMNS;
-            const int64_t o = g * f.outputs + j, index = q * w->outputs + o;
-            T start[RLX_CONV_COLUMNS] = {0}, *y = (T *)out->y + index;
+            const int64_t o = g * f.outputs + j, index = q * apart + o;
+            T start[RLX_CONV_COLUMNS] = {0}, *y = (T *)out->y + p->begin + index;
             for (int64_t v = 0; bias && v < width; v++) start[v] = bias[o + v];
             const NAME(window_sums) results = {
-                start, residual ? residual + index : NULL, y, 0, w->outputs, 0, p->act == RLX_ACT_RELU,
+                start, residual ? residual + index : NULL, y, 0, apart, 0, p->act == RLX_ACT_RELU,
             };
             NAME(last_panel)(&f, p, (const T *)in->weight + g * group, table, count, g, j, width, results, out->work);
         }
-        if (p->act && p->act != RLX_ACT_RELU) NAME(activate_block)(&own, f.outputs, w->outputs, (T *)out->y + q * w->outputs, count, p->act);
+        if (p->act && p->act != RLX_ACT_RELU)
+            NAME(activate_block)(&own, f.outputs, apart, (T *)out->y + p->begin + q * apart, count, p->act);
     }
     return RLX_OK;
 }

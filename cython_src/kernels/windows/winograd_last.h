@@ -211,8 +211,9 @@ static void NAME(tiles_out)(void *context, int64_t task)
             for (int64_t l = 0; RLX_UNLIKELY(v_sum((vf)wrong) != 0) && l < lanes; l++)
                 if (wrong[l] != 0) NAME(tile_plainly)(f, &tile, o + l, start[l], (T *)results + l);
             const int64_t tall = NAME(places)(w->out[1] - tile.y, w->dilation[1]), wide = NAME(places)(w->out[2] - tile.x, w->dilation[2]);
-            const int64_t index = ((tile.image * w->out[1] + tile.y) * w->out[2] + tile.x) * w->outputs + o;
-            const int64_t down = w->dilation[1] * w->out[2] * w->outputs, along = w->dilation[2] * w->outputs;
+            const int64_t apart = f->p->apart ? f->p->apart : w->outputs;
+            const int64_t index = ((tile.image * w->out[1] + tile.y) * w->out[2] + tile.x) * apart + o;
+            const int64_t down = w->dilation[1] * w->out[2] * apart, along = w->dilation[2] * apart;
             for (int64_t y = 0; residual && y < tall; y++)
                 for (int64_t x = 0; x < wide; x++)
                     results[y * TILE + x] += NAME(load_lanes)(residual + index + y * down + x * along, lanes);
@@ -231,7 +232,7 @@ static int NAME(kernel_winograd_last)(const rlx_call *call)
     const rlx_window *w = &p->window;
     const int64_t wide = TILE * w->dilation[2], tall = TILE * w->dilation[1], whole = RLX_VECTOR_ELEMENTS;
     NAME(tiling) f = {
-        .w = w, .p = p, .in = in, .y = out->y,
+        .w = w, .p = p, .in = in, .y = (T *)out->y + p->begin,
         .channels = w->channels / w->groups, .outputs = w->outputs / w->groups,
         .across = (w->out[2] + wide - 1) / wide * w->dilation[2], .down = (w->out[1] + tall - 1) / tall * w->dilation[1],
         .elements = out->elements, .products = out->products, .tasks = rlx_tasks(call),

@@ -329,7 +329,8 @@ def _lower_concat(node: Node, emitter: Emitter) -> None:
     axis, steps, pos = node.attrs["axis"], strides(node.shape), 0
     for i, operand in enumerate(node.inputs):
         x, y, shape, at = emitter.operand(i), emitter.result(), operand.shape, pos * steps[axis]
-        emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, 0, at)
+        if axis != len(shape) - 1 or not emitter.write_rows_into_result(i, node.shape[axis], pos):
+            emit_strided_copy(emitter, x, y, node.dtype, shape, strides(shape), steps, 0, at)
         pos += operand.shape[axis]
 
 

@@ -69,7 +69,8 @@ class LastConvolution(NamedTuple):
             return
         fixed = operands[1].kind in ("param", "constant")
         share = winograd.share(self, fixed)
-        tiled = {**self.params, "block": winograd.block(self)} if fixed else {}
+        shared = {**self.params, "apart": 0, "begin": 0}
+        tiled = {**shared, "block": winograd.block(self)} if fixed else {}
         if is_sized((share,)) or share:
             images = {"batch": self.batch * share}
             emitter.call("winograd_last", [*operands, operands[1]], [result], {**tiled, **images})
@@ -77,7 +78,7 @@ class LastConvolution(NamedTuple):
             joined = self._joined()
             block = {"joined": joined, "block": self._block(joined)}
             images = {"batch": self.batch * (1 - share)}
-            emitter.call("conv_last", operands, [result], {**self.params, **block, **images})
+            emitter.call("conv_last", operands, [result], {**shared, **block, **images})
 
     def _joined(self) -> int:
         """The taps of a row whose elements make one run: all or 1."""
