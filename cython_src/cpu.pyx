@@ -16,7 +16,6 @@ from _types cimport (
     rlx_parallel_init,
     rlx_parallel_phases,
     rlx_parallel_started,
-    rlx_split,
     rlx_table,
     rlx_table_avx2,
     rlx_table_avx512,
@@ -84,29 +83,21 @@ def kernels(str isa):
     return result
 
 
-def call_once(uintptr_t kernel, uintptr_t source, uintptr_t target, uintptr_t params, int64_t parts, int64_t threads):
-    """Calls a kernel of one operand and one result, which needs no scratch memory.
+def call_once(uintptr_t kernel, uintptr_t source, uintptr_t target, uintptr_t params):
+    """Calls a kernel of one operand and one result, which needs no scratch memory, on the caller's thread.
 
     Args:
         kernel: Its address.
         source: Address of the operand.
         target: Address of the result.
         params: Address of its parameters.
-        parts: Parts that the call is made in.
-        threads: Threads that make them.
     """
-    cdef rlx_split split
     cdef rlx_call call
-    memset(&split, 0, sizeof(split))
     memset(&call, 0, sizeof(call))
-    split.kernel, split.parts, split.threads = <rlx_kernel>kernel, parts, threads
-    call.split, call.p, call.parts = &split, <void*>params, 1
+    call.p, call.parts = <void*>params, 1
     call.ins[0], call.out[0] = <void*>source, <void*>target
     with nogil:
-        if threads > 1 and parts > 1:
-            rlx_parallel(&call)
-        else:
-            split.kernel(&call)
+        (<rlx_kernel>kernel)(&call)
 
 
 def loops(str isa):

@@ -14,14 +14,13 @@ from rlx.abi.products import PACKINGS, SCHEMES
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import HALVES, DType
 from rlx.ir.opdef import Array
-from rlx.threads import thread_count
 
-# Bytes from which on the kernel for copies gains more than it takes to call it, and those of a part at least.
-_LEAST, _PART = 1 << 16, 1 << 18
+# Bytes from which on the kernel for copies gains more than it takes to call it.
+_LEAST = 1 << 16
 
 
 def _copy(target: Array, source: Array) -> None:
-    """Copies an array to one of the same shape, on several threads where it is large."""
+    """Copies an array to one of the same shape, by the kernel for copies where it is large."""
     each = target.itemsize
     steps = [[step // each for step in array.strides] for array in (source, target)]
     plain = source.dtype == target.dtype and each in (1, 2, 4, 8) and source.ctypes.data % each == 0
@@ -35,8 +34,7 @@ def _copy(target: Array, source: Array) -> None:
     }  # fmt: skip
     words = struct_of(kernel("strided_copy"), params).placed()
     address = compiled.kernels(compiled.isas()[0])[f"strided_copy_b{each}"]
-    parts, places = target.nbytes // _PART, (source.ctypes.data, target.ctypes.data)
-    compiled.call_once(address, *places, words.ctypes.data, parts, thread_count())
+    compiled.call_once(address, source.ctypes.data, target.ctypes.data, words.ctypes.data)
 
 
 class Layout(ABC):
