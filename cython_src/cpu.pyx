@@ -121,8 +121,8 @@ _variants = {}
 def variants(str isa):
     """The variants of an instruction set's kernels whose instructions the processor has, the best first.
 
-    "tiles" multiplies tiles of 16 x 32 elements in bf16 (AMX), "mmla" those of 2 x 8 bytes (ARM's i8mm), "dots" adds up four products of bytes (AVX512_VNNI, AVX_VNNI,
-    ARM's dot product).
+    "tiles" multiplies tiles of 16 x 32 elements in bf16 (AMX), "mmla" those of 2 x 8 bytes (ARM's i8mm), "dots" adds up
+    four products of bytes (AVX512_VNNI, AVX_VNNI, ARM's dot product).
     """
     if isa not in _variants:  # asking a processor takes long on a virtual machine
         has = {"tiles": rlx_has_tiles(), "mmla": rlx_has_mmla(), "dots": _table(isa).has_dots()}

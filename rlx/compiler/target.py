@@ -79,7 +79,8 @@ class Target:
         f16 = able.f16 and (not kernel_set or KERNEL_SETS[kernel_set].half is not None)
         if options.precision == "fast":
             units = f16 and fragment_params(fragment_limits(info.fragments, info.features))
-            fast = able.precisions[-1] if "int8" in able.precisions else "f16" if units else "f32"
+            rounds = [each for each in ("bf16", "int8") if each in able.precisions]
+            fast = rounds[0] if "int8" in rounds else "f16" if units else "f32"
             options = replace(options, precision=fast)
         if options.precision != "f32":
             takes = tuple(dict.fromkeys(("f32", *able.precisions, *(["f16"] if f16 else []))))

@@ -53,11 +53,11 @@ class Session:
             in f32) and needs an adapter with shader-f16; on matrix units (the device "dawn") it also rounds
             the operands of those of f32 to f16. "tf32" and "bf16" round the operands of products of f32 to 10 and
             to 7 bits behind the point, where a device multiplies those faster; devices without such units refuse them. On
-            processors with AMX "bf16" does so for products of nine rows and more by params and constants.
+            processors with AMX "bf16" does so for products of nine rows and more by params and constants; products of
+            fewer rows with block-quantised weights are those of "int8".
             "int8", on the CPU, rounds what products with block-quantised weights (``dequant_matmul``) read to 8 bits,
-            with a scale for every 32 elements. "fast" is "bf16" on processors with AMX, which is "int8" for fewer rows,
-            "int8" on others, "f16" on GPUs with matrix units, and "f32"
-            elsewhere. Sums and all other operations stay f32.
+            with a scale for every 32 elements. "fast" is "bf16" on processors with AMX, "int8" on others, "f16" on GPUs
+            with matrix units, and "f32" elsewhere. Sums and all other operations stay f32.
         options: Everything else.
 
     Raises:

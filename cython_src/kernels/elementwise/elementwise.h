@@ -136,7 +136,7 @@ static const char *gather_block(char *d, const char *s, int64_t rank, const int6
     const int64_t alike = step == 0 && itemsize == sizeof(int32_t);
     const int64_t repeats = alike && width <= MOST_REPEATS && onward == itemsize ? width : 0;
     int32_t places[MOST_REPEATS * REPEATED], *place = places;
-    for (int32_t lane = 0; lane < REPEATED; lane++)
+    for (int32_t lane = 0; repeats && lane < REPEATED; lane++)
         for (int64_t i = 0; i < repeats; i++) *place++ = lane;
     while (n > 0) {
         int64_t column = index % width, rest = index / width, row = rest % rows, offset = 0;

@@ -80,8 +80,6 @@ static DOT_TARGET RLX_INLINE vi dot_fours(vi sum, bytes_v codes, const int8_t *x
 /* --- products --------------------------------------------------------------------------------------- */
 
 /* Rounded rows times the columns `own` of n, which begin with a panel. A panel stays in the cache while rows go by. */
-typedef void (*rounded_way)(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n,
-                            int64_t k, rlx_range own);
 static void rounded_product(const block_dots *dots, int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y,
                             int64_t m, int64_t n, int64_t k, rlx_range own)
 {
@@ -102,7 +100,10 @@ static void rounded_product(const block_dots *dots, int scheme, const uint8_t *p
         }
     }
 }
-/* The ways to make them, by the instructions of the processor. */
+
+/* Such products, by the instructions that the processor has. */
+typedef void (*rounded_way)(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n,
+                            int64_t k, rlx_range own);
 static void rounded_plain(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n, int64_t k,
                           rlx_range own)
 {
@@ -116,7 +117,7 @@ static void rounded_dots(int scheme, const uint8_t *panels, const rlx_rounded_bl
 }
 #endif
 #ifdef TILE_FEATURES
-/* Weights of a panel in bf16. */
+/* Reads weights of a panel as a tile_reader does. */
 static TILED RLX_INLINE void tiles_of_panel(const int scheme, const uint8_t *panel, int64_t at, int64_t steps, tile_line *to)
 {
     const int chunk = block_chunk(scheme), halves = 32 / block_forms[scheme].step;
@@ -152,7 +153,7 @@ static const tile_reader block_tiles[] = {
 #undef ROW
 };
 
-/* Rows in bf16. */
+/* The same of rows in bf16. */
 static void rounded_tiles(int scheme, const uint8_t *panels, const rlx_rounded_block *x, float *y, int64_t m, int64_t n, int64_t k,
                           rlx_range own)
 {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -17,6 +17,12 @@ from rlx.ir.opdef import Array
 
 # Bytes from which on the kernel for copies gains more than it takes to call it.
 _LEAST = 1 << 16
+
+
+@cache
+def _copier(each: int) -> int:
+    """Returns the address of the kernel that copies elements of so many bytes."""
+    return compiled.kernels(compiled.isas()[0])[f"strided_copy_b{each}"]
 
 
 def _copy(target: Array, source: Array) -> None:
@@ -33,8 +39,7 @@ def _copy(target: Array, source: Array) -> None:
         "source_steps": [steps[0][axis] for axis in axes], "target_steps": [steps[1][axis] for axis in axes],
     }  # fmt: skip
     words = struct_of(kernel("strided_copy"), params).placed()
-    address = compiled.kernels(compiled.isas()[0])[f"strided_copy_b{each}"]
-    compiled.call_once(address, source.ctypes.data, target.ctypes.data, words.ctypes.data)
+    compiled.call_once(_copier(each), source.ctypes.data, target.ctypes.data, words.ctypes.data)
 
 
 class Layout(ABC):

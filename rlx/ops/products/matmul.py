@@ -142,18 +142,8 @@ def call_product_cpu(
 ) -> None:
     """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
     shared = (
-        "m",
-        "k",
-        "n",
-        "batch",
-        "bias_at",
-        "act",
-        "transposed_b",
-        "rank",
-        "dims",
-        "a_steps",
-        "b_steps",
-    )
+        "m", "k", "n", "batch", "bias_at", "act", "transposed_b", "rank", "dims", "a_steps", "b_steps",
+    )  # fmt: skip
     known = {**{key: params[key] for key in shared}, "bf16": 0}
     a, b, *bias = operands
     few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
