@@ -31,6 +31,8 @@ _ALIGNMENT = 256
 _HUGE = 1 << 21
 # From so many bytes on memory is a mapping of its own: pages of it that nobody touches take no memory.
 _MAPPED = 1 << 18
+# The same for memory that shares huge pages with its neighbours.
+_FILLED_MAPPED = 1 << 16
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 RunSlots = Callable[..., tuple[Array, ...]]
 RunDict = Callable[[Any], list[Array] | None]
@@ -420,10 +422,11 @@ def read_only(array: Array) -> Array:
     return view
 
 
-def aligned(nbytes: int, tight: bool = False) -> Array:
+def aligned(nbytes: int, tight: bool = False, filled: bool = False) -> Array:
     """Zeroed bytes whose address is a multiple of 256, in huge pages that they almost fill.
 
-    A single page may also be half full, unless the memory has to be ``tight``.
+    A single page may also be half full, unless the memory has to be ``tight``. Memory that will be ``filled`` shares
+    huge pages with its neighbours.
 
     Raises:
         DeviceMemoryError: There are not as many.
@@ -436,8 +439,8 @@ def aligned(nbytes: int, tight: bool = False) -> Array:
             "the host has no room for a graph", got=f"{nbytes} bytes", expected=f"at most {most}"
         )
     try:
-        if _ADVICE is not None and nbytes >= _MAPPED:
-            return _mapped(nbytes, _ADVICE, tight)
+        if _ADVICE is not None and nbytes >= (_FILLED_MAPPED if filled else _MAPPED):
+            return _mapped(nbytes, _ADVICE, tight, filled)
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError, OSError, OverflowError) as error:
         raise DeviceMemoryError(
@@ -447,7 +450,7 @@ def aligned(nbytes: int, tight: bool = False) -> Array:
     return block[start : start + nbytes]
 
 
-def _mapped(nbytes: int, advice: int, tight: bool) -> Array:
+def _mapped(nbytes: int, advice: int, tight: bool, filled: bool) -> Array:
     import numpy as np
 
     # A huge page that would be filled by less than seven eighths stays small pages.
@@ -457,8 +460,8 @@ def _mapped(nbytes: int, advice: int, tight: bool) -> Array:
     region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
     block: Array = np.frombuffer(region, np.uint8)
     start = -block.ctypes.data % _HUGE if pages else 0
-    if pages:
-        region.madvise(advice, start, pages * _HUGE)
+    if pages or filled:
+        region.madvise(advice, start, pages * _HUGE or size)
     return block[start : start + nbytes]
 
 

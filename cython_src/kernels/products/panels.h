@@ -12,36 +12,32 @@ static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t dept
 }
 
 #ifdef SINGLE
-/* One row times half a panel of 16-bit weights, one panel or two, which are widened in registers. Two sums of each column
-   alternate. Two panels are read side by side: a core fetches two streams of memory faster than one. */
+/* One row times a panel of 16-bit weights, or half of one, which are widened in registers. Two sums of each column alternate.
+   */
 #define HALF_ROW(name, held)                                                                       \
     static RLX_INLINE void row_of_##name(const float *a, const held *b, int64_t depth,             \
                                          const float *bias, float *c, const int vectors)           \
     {                                                                                              \
-        const int64_t apart = depth * MICRO_COLUMNS;                                               \
-        wide_f32 even[2 * MICRO_VECTORS] = {{0}}, odd[2 * MICRO_VECTORS] = {{0}};                  \
-        _Pragma("GCC unroll 8") for (int v = 0; bias && v < vectors; v++)                          \
+        wide_f32 even[MICRO_VECTORS] = {{0}}, odd[MICRO_VECTORS] = {{0}};                          \
+        _Pragma("GCC unroll 4") for (int v = 0; bias && v < vectors; v++)                          \
             even[v] = *(const VEC *)(bias + v * VL);                                               \
         int64_t i = 0;                                                                             \
         for (; i + 2 <= depth; i += 2, b += 2 * MICRO_COLUMNS)                                     \
-            _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                              \
+            _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                              \
             {                                                                                      \
-                const held *from = b + v / MICRO_VECTORS * apart, *at = from + v % MICRO_VECTORS * VL; \
-                even[v] += a[i] * widened_##name(at);                                              \
-                odd[v] += a[i + 1] * widened_##name(at + MICRO_COLUMNS);                           \
-                RLX_PREFETCH(from + 32 * MICRO_COLUMNS + v % MICRO_VECTORS * 2 * VL);              \
+                even[v] += a[i] * widened_##name(b + v * VL);                                      \
+                odd[v] += a[i + 1] * widened_##name(b + MICRO_COLUMNS + v * VL);                   \
+                RLX_PREFETCH(b + 32 * MICRO_COLUMNS + v * 2 * VL);                                 \
             }                                                                                      \
-        _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)                              \
+        _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                  \
         {                                                                                          \
-            if (i < depth)                                                                         \
-                even[v] += a[i] * widened_##name(b + v / MICRO_VECTORS * apart + v % MICRO_VECTORS * VL); \
+            if (i < depth) even[v] += a[i] * widened_##name(b + v * VL);                           \
             *(VEC *)(c + v * VL) = even[v] + odd[v];                                               \
         }                                                                                          \
     }                                                                                              \
     static void columns_of_##name(const float *a, const held *b, int64_t depth, const float *bias, float *c, int64_t n) \
     {                                                                                              \
-        if (n > MICRO_COLUMNS) row_of_##name(a, b, depth, bias, c, 2 * MICRO_VECTORS);             \
-        else if (n == MICRO_COLUMNS) row_of_##name(a, b, depth, bias, c, MICRO_VECTORS);           \
+        if (n == MICRO_COLUMNS) row_of_##name(a, b, depth, bias, c, MICRO_VECTORS);                \
         else row_of_##name(a, b, depth, bias, c, MICRO_VECTORS / 2);                               \
     }
 HALF_ROW(f16, rlx_f16) HALF_ROW(bf16, rlx_bf16)
@@ -62,7 +58,7 @@ static void NAME(packed_product)(const T *a, int64_t lda, const void *panels, in
 #ifdef SINGLE
     for (int64_t some; m == 1 && kind != RLX_PACKING_SAME; begun += some) {
         const int64_t left = width - begun, inside = (j0 + begun) % MICRO_COLUMNS, first = j0 + begun - inside;
-        some = inside || left < MICRO_COLUMNS ? MICRO_COLUMNS / 2 : left < 2 * MICRO_COLUMNS ? MICRO_COLUMNS : 2 * MICRO_COLUMNS;
+        some = inside || left < MICRO_COLUMNS ? MICRO_COLUMNS / 2 : MICRO_COLUMNS;
         if (some > left || first + MICRO_COLUMNS > n) break;
         const uint16_t *b = (const uint16_t *)panels + first * k + inside;
         (kind == RLX_PACKING_F16 ? columns_of_f16 : columns_of_bf16)(a, b, k, bias ? bias + begun : NULL, c + begun, some);

@@ -71,7 +71,7 @@ class Weight:
 
     def _build_block(self, layout: Layout | None) -> WeightBlock:
         nbytes = self._type.nbytes if layout is None else layout.nbytes
-        block = WeightBlock(aligned(max(1, nbytes), tight=True))
+        block = WeightBlock(aligned(max(1, nbytes), tight=True, filled=True))
         block.owners.add(self)
         return block
 
