@@ -6,6 +6,7 @@ follows from the sizes of the graph's tensors, which are visible.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from typing import TypeVar
 from rlx import flags
 from rlx.dataclasses import dataclass
 from rlx.errors import InputError, LimitError
+from rlx.locks import Lock
 
 T = TypeVar("T")
 
@@ -139,6 +141,32 @@ def limits(
         yield
 
 
+class _Pause:
+    """Keeps Python from looking for garbage in cycles while it lasts; several threads may be inside.
+
+    Building and compiling make many objects that stay, which each search would go through again.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._resumes = Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._resumes = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._resumes:
+                gc.enable()
+
+
+_PAUSE = _Pause()
+
+
 @contextmanager
 def budget() -> Iterator[Budget]:
     """The budget of the call that is under way; a new one where none is."""
@@ -147,7 +175,7 @@ def budget() -> Iterator[Budget]:
         yield result
         return
     output = Budget(limits_now())
-    with during(_open, output):
+    with during(_open, output), _PAUSE:
         yield output
 
 

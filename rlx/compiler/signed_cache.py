@@ -207,10 +207,9 @@ def sealed_entries() -> Sealed | None:
 class _GraphPickler(pickle.Pickler):
     """Writes a graph as a list of rows: nodes that refer to each other would nest as deep as the graph is long."""
 
-    def __init__(self, file: io.BytesIO, elsewhere: Elsewhere | None) -> None:
+    def __init__(self, file: io.BytesIO) -> None:
         self.large: list[memoryview] = []
         super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=self._keeps)
-        self._elsewhere = elsewhere
 
     def _keeps(self, buffer: pickle.PickleBuffer) -> bool:
         """Returns whether the record holds the bytes of an array.
@@ -221,12 +220,6 @@ class _GraphPickler(pickle.Pickler):
         if raw.nbytes >= _LARGE_BYTES:
             self.large.append(raw)
         return raw.nbytes < _LARGE_BYTES
-
-    def persistent_id(self, obj: Any) -> Any:
-        """Returns the identifier of an array that is stored elsewhere."""
-        if self._elsewhere is not None and type(obj) is np.ndarray:
-            return self._elsewhere(obj)
-        return None
 
     def reducer_override(self, obj: Any) -> Any:
         """Defines how to pickle objects that pickle would write badly, or not at all."""
@@ -244,8 +237,20 @@ class _GraphPickler(pickle.Pickler):
         return NotImplemented
 
 
+class _FilePickler(_GraphPickler):
+    """Leaves out arrays that are stored elsewhere. It is asked about every object, which takes as long as the rest."""
+
+    def __init__(self, file: io.BytesIO, elsewhere: Elsewhere) -> None:
+        super().__init__(file)
+        self._elsewhere = elsewhere
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Returns the identifier of an array that is stored elsewhere."""
+        return self._elsewhere(obj) if type(obj) is np.ndarray else None
+
+
 class _Reader(pickle.Unpickler):
-    """Reads the records of ``_GraphPickler``."""
+    """Reads the records of both."""
 
     def __init__(
         self, file: io.BytesIO, arrays: Callable[[Any], Array] | None, large: Sequence[Array]
@@ -263,7 +268,7 @@ class _Reader(pickle.Unpickler):
 def _dumped(record: Any, elsewhere: Elsewhere | None) -> list[memoryview]:
     """A record as bytes, and those of its large arrays."""
     file = io.BytesIO()
-    writer = _GraphPickler(file, elsewhere)
+    writer = _GraphPickler(file) if elsewhere is None else _FilePickler(file, elsewhere)
     writer.dump(record)
     return [file.getbuffer(), *writer.large]
 

@@ -97,8 +97,9 @@ class Node(Operators):
         self.source = source
         self.given = None
         fixed = all([item.fixed for item in inputs]) if inputs else opdef.name in _FIXED
-        made = opdef.name in HOST_CONTROL or is_sized((types, attrs.get("size")))
-        self.fixed = fixed and not made
+        if fixed and (graph.assumptions is not None or "size" in attrs):
+            fixed = not is_sized((types, attrs.get("size")))
+        self.fixed = fixed and opdef.name not in HOST_CONTROL
 
     @property
     def op(self) -> str:
@@ -425,6 +426,12 @@ class Graph(Dims, Builders, metaclass=Methods):
         if like is None:
             return self.constant(value)
         return self.constant(held_as(value, like, where), like)
+
+    def discard(self) -> None:
+        """Drops the nodes of a graph that nobody reads any more: nodes and graph refer to each other."""
+        self.nodes.clear()
+        self.outputs = ()
+        self._named.clear()
 
     def verify(self) -> None:
         """Checks every invariant of the graph.

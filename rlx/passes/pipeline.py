@@ -121,6 +121,8 @@ def run_pipeline(
         if check and result is not graph:
             with phase("verify"):
                 verify(result, after=step.name)
+        if graph is not args and result is not graph:
+            graph.discard()
         graph = result
     # A pass that changes nothing gives back its graph. Its owner may add to it later.
     return copied(graph) if graph is args else graph, notes

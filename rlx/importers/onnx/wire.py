@@ -84,7 +84,8 @@ def fields(span: FileSpan) -> Iterator[WireField]:
     pos, end = 0, len(view)
     while pos < end:
         start = pos
-        key, pos = varint(view, pos, base)
+        # Most numbers take one byte.
+        key, pos = (view[pos], pos + 1) if view[pos] < 0x80 else varint(view, pos, base)
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise malformed("no field has this number", base + start, got=number)
@@ -93,7 +94,8 @@ def fields(span: FileSpan) -> Iterator[WireField]:
             yield WireField(number, wire, value, base + start)
             continue
         if wire == BYTES:
-            size, pos = varint(view, pos, base)
+            short = pos < end and view[pos] < 0x80
+            size, pos = (view[pos], pos + 1) if short else varint(view, pos, base)
         elif wire in (FIXED32, FIXED64):
             size = 4 if wire == FIXED32 else 8
         else:
