@@ -209,6 +209,23 @@ def test_nine_rows_and_more_are_in_bf16_where_a_processor_has_tiles(rng, m):
     np.testing.assert_allclose(blocks, wanted, 1e-3, 1e-4 * np.abs(wanted).max())
 
 
+def test_large_convolutions_are_in_bf16_where_a_processor_has_tiles(rng):
+    tiles, x = (
+        "tiles" in compiled.variants(compiled.isas()[0]),
+        rng.standard_normal((1, 160, 40, 40)),
+    )
+    for taps, stride in ((1, 1), (3, 2)) if tiles else ():
+        w, g = rng.standard_normal((64, 160, taps, taps)).astype("f4"), rlx.Graph()
+        weight = g.param("w", w.shape)
+        y = g.conv2d(g.input("x", x.shape), weight, stride=stride, padding=taps // 2)
+        g.set_outputs([g.silu(y + g.constant(rng.standard_normal(y.shape).astype("f4")))])
+        with rlx.compile(g, "reference", params={"w": in_bf16(w).astype("f4")}) as exact:
+            wanted = exact.run({"x": in_bf16(x).astype("f4")})[0]
+        with rlx.Session("cpu", precision="bf16").compile(g, {"w": w}) as cg:
+            assert "round_" in cg.as_text("schedule")
+            np.testing.assert_allclose(cg.run({"x": x.astype("f4")})[0], wanted, 1e-4, 1e-3)
+
+
 def test_any_number_of_rows_by_one_program(rng):
     packed = weights(rng, "Q4_K", 50, 512)
     with compiled_product(packed, "Q4_K", 512, precision="int8") as cg:

@@ -44,8 +44,7 @@ def test_equal_graphs_are_lowered_once(folder, target_device):
 
 
 def test_the_weights_of_a_graph_are_not_kept(folder):
-    g = rlx.Graph()
-    value = np.ones((2, 2), np.float32)
+    g, value = rlx.Graph(), np.ones((2, 2), np.float32)
     g.set_outputs([g.input("x", (2, 2)) @ g.param("w", (2, 2), value=value)])
     alive = weakref.ref(value)
     assert rlx.compile(g, device="cpu").run({"x": np.eye(2, dtype=np.float32)})[0].sum() == 4

@@ -27,8 +27,7 @@ DEVICES = ["cpu", pytest.param("webgpu", marks=pytest.mark.webgpu)]
 
 
 def built():
-    g = rlx.Graph("mlp")
-    rng = np.random.default_rng(0)
+    g, rng = rlx.Graph("mlp"), np.random.default_rng(0)
     y = g.gelu(g.input("x", (4, 8)) @ g.param("w", (8, 600)) + g.param("b", (600,)))
     g.set_outputs([g.softmax(y), g.argmax(y, -1)])
     for name in g.param_names:

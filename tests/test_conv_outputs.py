@@ -18,8 +18,7 @@ NEAR = {np.float32: 1e-5, np.float64: 1e-13}
 
 
 def test_fewer_images_than_were_compiled():
-    rng = np.random.default_rng(0)
-    g = rlx.Graph()
+    rng, g = np.random.default_rng(0), rlx.Graph()
     x = g.input("x", (12, 4, 3, 3))
     w = rng.normal(size=(16, 4, 3, 3)).astype(np.float32)
     g.set_outputs([g.conv2d(x, g.constant(w), padding=1)])
@@ -133,8 +132,7 @@ def test_threads_share_a_panel(outputs, packed, monkeypatch):
     monkeypatch.setattr(winograd, "share", lambda *_: 0)
     rng = np.random.default_rng(outputs)
     x = rng.normal(size=(2, 30, 4, 5)).astype(np.float32)
-    w = (0.1 * rng.normal(size=(outputs, 30, 3, 3))).astype(np.float32)
-    g = rlx.Graph()
+    w, g = (0.1 * rng.normal(size=(outputs, 30, 3, 3))).astype(np.float32), rlx.Graph()
     weight = g.constant(w) if packed else g.input("w", w.shape)
     y = g.conv2d(g.input("x", x.shape), weight, g.constant(w[:, 0, 0, 0].copy()), padding=1)
     g.set_outputs([g.relu(y)])

@@ -149,8 +149,7 @@ def test_whole_planes(rng, device):
 def test_nan_reaches_only_its_windows(device):
     x = np.ones((1, 5, 9, 9), np.float32)
     x[0, 0, 4, 4] = np.nan
-    w = np.ones((5, 1, 3, 3), np.float32)
-    seen = np.zeros((1, 5, 9, 9), bool)
+    w, seen = np.ones((5, 1, 3, 3), np.float32), np.zeros((1, 5, 9, 9), bool)
     seen[0, 0, 3:6, 3:6] = True
     for y in (
         run(device, "conv2d", x, w, padding=1, groups=5),

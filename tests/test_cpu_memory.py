@@ -25,7 +25,9 @@ def test_memory_is_zeroed_and_aligned(nbytes):
     assert not memory.any()
     memory[:] = 1
     shared = [aligned(nbytes, tight=True, filled=True) for _ in range(9)]
-    assert not any(block.any() or block.ctypes.data % 256 or len(block) != nbytes for block in shared)
+    assert not any(
+        block.any() or block.ctypes.data % 256 or len(block) != nbytes for block in shared
+    )
 
 
 def test_states_are_written_where_they_differ(rng):

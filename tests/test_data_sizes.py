@@ -166,8 +166,7 @@ def test_nonzero(device, shape):
 
 @pytest.mark.parametrize("axis", [0, 1, -1, None])
 def test_compress(device, axis):
-    rng = np.random.default_rng(1)
-    shape = (6, 4, 5)
+    rng, shape = np.random.default_rng(1), (6, 4, 5)
     n = 120 if axis is None else shape[axis]
     each_time(
         rng, device, lambda g, c, x: g.compress(c, x, axis), {"c": ((n,), "bool"), "x": (shape,)},
@@ -287,8 +286,7 @@ M = np.arange(20).reshape(4, 5) % 3 == 0
     ],
 )
 def test_masks(device, key, mask):
-    rng = np.random.default_rng(6)
-    shape = (4, 5, 3)
+    rng, shape = np.random.default_rng(6), (4, 5, 3)
     if mask.shape == (4, 3):
         mask = np.ones((5, 3), bool)
     each_time(

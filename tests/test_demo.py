@@ -75,8 +75,7 @@ def test_bad_input_is_one_line(capsys):
 
 
 def test_frame():
-    g = rlx.Graph()
-    x = np.arange(12, dtype=np.float32).reshape(1, 12)
+    g, x = rlx.Graph(), np.arange(12, dtype=np.float32).reshape(1, 12)
     g.set_outputs([rlx.signal.frame(g.input("x", x.shape), 4, 2)])
     (frames,) = rlx.compile(g, "cpu").run({"x": x})
     assert frames[0].tolist() == [list(range(i, i + 4)) for i in range(0, 9, 2)]

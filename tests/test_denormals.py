@@ -145,8 +145,7 @@ def test_f64_keeps_everything(mode, threads):
 
 def test_f16_has_subnormal_numbers_of_its_own(mode):
     x = np.arange(1, 1024, dtype=np.uint16).view(np.float16)  # all that f16 has
-    weights = np.ones((1023, 512), np.float16)
-    g = rlx.Graph()
+    weights, g = np.ones((1023, 512), np.float16), rlx.Graph()
     a = g.input("x0", (1023,), "f16")
     w = g.param("w", (1023, 512), "f16")
     g.set_outputs([a, g.cast(a, "f32"), a * g.constant(np.float16(1)), g.cast(w, "f32") * 1.0])

@@ -103,8 +103,7 @@ def test_padding_meets_weights_that_are_not_finite(sides, place, value):
 @looped("name", ["bias", "residual", "act"])
 def test_products_with_what_follows(name):
     # Planes times numbers, with each part of what a fused convolution adds.
-    rng = np.random.default_rng(2)
-    g = rlx.Graph()
+    rng, g = np.random.default_rng(2), rlx.Graph()
     x, r = g.input("x", (2, 5, 3, 4)), g.input("r", (2, 5, 3, 4))
     w, b = (g.constant(rng.normal(size=s).astype("float32")) for s in ((5, 1, 1, 1), (5,)))
     result = g.conv2d(x, w, b if name == "bias" else None, groups=5)

@@ -48,8 +48,7 @@ def test_i64_comes_back_as_i64(device):
 
 @DEVICES
 def test_i64_is_whole_in_params_constants_handles_and_pipelines(device):
-    large = np.array([2**40 + 1, -(2**62), I64.max])
-    g = rlx.Graph()
+    large, g = np.array([2**40 + 1, -(2**62), I64.max]), rlx.Graph()
     x = g.input("x", (3,), "i64")
     g.set_outputs([x + g.param("offset", (3,), "i64") - g.constant(large), x])
     offset = np.array([7, I64.min, 2**33])
@@ -110,8 +109,7 @@ EXACT = {
 @DEVICES
 @looped("literal", [2**40, -(2**63), 2**63 - 1, 2**32, -1, -(2**31) - 1])
 def test_i64_literals_are_whole(literal, device):
-    x = np.array([1, -5, 2**35, I64.min, I64.max])
-    g = rlx.Graph()
+    x, g = np.array([1, -5, 2**35, I64.min, I64.max]), rlx.Graph()
     node = g.input("x", x.shape, "i64")
     g.set_outputs([g.bit_xor(node + literal, node * literal)])
     with np.errstate(all="ignore"), rlx.compile(g, device) as compiled:

@@ -82,8 +82,7 @@ def test_f64_to_bf16_rounds_once(device):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64])
 def test_integers_to_bf16_round_once(dtype, device):
-    limits = np.iinfo(dtype)
-    rng = np.random.default_rng(4)
+    limits, rng = np.iinfo(dtype), np.random.default_rng(4)
     bits = limits.bits - (limits.min < 0)
     results = [0, 1, limits.max, limits.min, limits.max - 1]
     for exponent in range(8, bits):
@@ -123,8 +122,7 @@ def test_division_of_i64_is_exact(known, device):
 
 
 def test_a_state_of_zero_stays_where_its_decay_overflows(device):
-    x = np.ones((1, 3, 2), np.float32)
-    delta = np.full((1, 3, 2), 100, np.float32)
+    x, delta = np.ones((1, 3, 2), np.float32), np.full((1, 3, 2), 100, np.float32)
     a = np.full((2, 4), 10, np.float32)
     b, c = np.zeros((1, 3, 4), np.float32), np.ones((1, 3, 4), np.float32)
     b[:, 2] = 1

@@ -8,8 +8,7 @@ import rlx
 
 def test_complex_spectrum_of_matlab(device):
     series = np.loadtxt(read("nitime==0.12.1", "nitime/tests/tseries12.txt"))
-    golden = np.loadtxt(read("nitime==0.12.1", "nitime/tests/fxx_matlab.txt"))
-    n = 256
+    golden, n = np.loadtxt(read("nitime==0.12.1", "nitime/tests/fxx_matlab.txt")), 256
     window = rlx.signal.window("hann", n, periodic=False)
     g = rlx.Graph("cpsd")
     x = g.input("x", (2 * n,))

@@ -184,12 +184,7 @@ def test_encoders(make, target_device, architecture, pooling):
         {"__expert_count": 4, "__expert_used_count": 2},
         {"types": ("BF16", "F16"), "width": 64, "__expert_count": 3, "__expert_used_count": 3},
         {"types": ("Q5_0",), "width": 96, "__expert_count": 3, "__expert_used_count": 1},
-        {
-            "types": ("F32",),
-            "width": 32,
-            "blk.0.attn_q.bias": (32,),
-            "blk.0.ffn_down.bias": (32,),
-        },
+        {"types": ("F32",), "width": 32, "blk.0.attn_q.bias": (32,), "blk.0.ffn_down.bias": (32,)},
     ],
 )
 def test_settings_of_the_family(make, target_device, settings):

@@ -332,8 +332,7 @@ def test_a_signal_handler_cannot_close_the_graph_that_runs(device):
 @pytest.mark.parametrize("hosted", [False, True])
 def test_a_run_sees_a_whole_weight(hosted, device):
     """Set on one clone while another runs: every run has one value of it, and the next has the new one."""
-    n = 256
-    g = rlx.Graph()
+    n, g = 256, rlx.Graph()
     x, w = g.input("x", (8, n)), g.param("w", (n, n))
     y = x @ w
     if (

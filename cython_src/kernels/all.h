@@ -46,6 +46,7 @@
 #include "elementwise/random.h"
 #include "products/block_products.h"
 #include "products/dequant.h"
+#include "windows/round_windows.h"
 
 /* The kernels of all signatures (rlx/abi). "undeclared here" means that the header with the kernel is included neither
    above nor in typed.h, or that the kernel has another name. */

@@ -184,6 +184,16 @@ KERNELS = (
         flushes=True,
     ),
     Signature(
+        "round_windows",
+        "Windows whose channels lie next to each other as rows in bf16, which products in tiles read.",
+        {"window": WINDOW},
+        {"x": "T"},
+        {"rows": "u8"},
+        {"row": Scratch("T", lambda p: ceil_divide(prod(p.kernel) * p.channels, 256) * 256)},
+        ("f32",),
+        parallel=Parallel(),
+    ),
+    Signature(
         "conv_direct",
         "Groups of few outputs: each tap added to a row of results.",
         {"window": WINDOW, **_EPILOGUE},

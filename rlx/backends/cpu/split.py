@@ -200,8 +200,8 @@ def _scaled(amount: Any, rate: float) -> Any:
 
 def _moved(call: KernelCall) -> Any:
     """The bytes that a call reads and writes; those of a copy may be a part of its node's."""
-    if call.kernel == "round_rows":  # of a product
-        return 8 * call.params["m"] * call.params["k"]
+    if call.kernel in ("round_rows", "round_windows"):  # of a product
+        return 2 * call.outputs[0].type.nbytes
     if call.kernel not in _LINE_NS:
         return traffic(call.node)
     count = size(call.params["dims"]) * call.params.get("unit", 1)
@@ -217,8 +217,8 @@ def _terms(call: KernelCall) -> list[list[tuple[float, Any]]]:
         work = 2 * call.params["m"] * call.params["k"] * sum(call.params["n"])
         weights = sum(value.type.nbytes for value in call.inputs[2:] if value is not None)
         return [[(_NS["packed"], work)], [(_BLOCK_NS, weights)]]
-    if call.kernel == "round_rows":
-        return [[(_ROUND_NS, call.params["m"] * call.params["k"])]]
+    if call.kernel in ("round_rows", "round_windows"):
+        return [[(_ROUND_NS, call.outputs[0].type.nbytes // 2)]]
     # The same where all bytes are near, and where they are in a cache that cores share.
     near = [_computing(call), [(_BYTE_NS, traffic(call.node))]]
     w = call.inputs[1] if call.kernel == "matmul" else None

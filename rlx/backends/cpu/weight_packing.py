@@ -67,8 +67,12 @@ def _matmul(call: KernelCall, isa: str) -> dict[int, Layout]:
     # One column of numbers of the kernel's own type is read as it is.
     if p["n"] == 1 and weight.type.dtype not in HALVES:
         return {}
-    widths = _widths(isa, call.outputs[0].type.dtype.itemsize)
-    return {1: Panels(weight.type.dtype, count, p["k"], p["n"], bool(p["transposed_b"]), *widths)}
+    dtype, widths = weight.type.dtype, _widths(isa, call.outputs[0].type.dtype.itemsize)
+    if "dilation" in call.node.attrs:  # the weight of a convolution, [n, channels, taps]
+        channels = weight.type.shape[1]
+        taps = p["k"] // channels
+        return {1: TapPanels(dtype, 1, p["n"], channels, taps, taps, *widths)}
+    return {1: Panels(dtype, count, p["k"], p["n"], bool(p["transposed_b"]), *widths)}
 
 
 def _gated(call: KernelCall, isa: str) -> dict[int, Layout]:

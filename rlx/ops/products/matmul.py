@@ -20,7 +20,7 @@ from rlx.ops.movement.strided import emit_strided_copy
 from rlx.sizes import smallest
 
 # Rows from which on a processor's tiles of 16 rows gain more than it takes to round the operands.
-_TILE_ROWS = 9
+TILE_ROWS = 9
 
 
 @dataclass(frozen=True)
@@ -138,21 +138,36 @@ def product_params(
 
 
 def call_product_cpu(
-    emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any]
+    emitter: Emitter,
+    operands: Sequence[Any],
+    result: Any,
+    params: dict[str, Any],
+    rows: Any = None,
 ) -> None:
-    """Writes the call of the C kernel: operands a, b and a bias, where there is one."""
+    """Writes the call of the C kernel.
+
+    Args:
+        emitter: Takes the call.
+        operands: a, b and a bias, where there is one.
+        result: The product.
+        params: Those of ``product_params``.
+        rows: The rows of a in bf16, where they are made already.
+    """
     shared = (
         "m", "k", "n", "batch", "bias_at", "act", "transposed_b", "rank", "dims", "a_steps", "b_steps",
     )  # fmt: skip
     known = {**{key: params[key] for key in shared}, "bf16": 0}
     a, b, *bias = operands
-    few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
+    few = isinstance(params["m"], int) and params["m"] < TILE_ROWS
     # Weights that are known are packed when they are set.
     tiled = not few and params["batch"] == 1 and b.kind in ("param", "constant")
-    if tiled and a.type.dtype is DType.F32 and emitter.limits.get(BF16):
+    if rows is not None:
+        known["bf16"] = 1
+    elif tiled and a.type.dtype is DType.F32 and emitter.limits.get(BF16):
         rows, sizes = rounded_rows(emitter, a, params["m"], params["k"], fewer=False)
-        operands = [a, b, *(bias or [None]), rows]
         known |= sizes
+    if rows is not None:
+        operands = [a, b, *(bias or [None]), rows]
     emitter.call("matmul", operands, [result], known)
 
 
@@ -174,7 +189,7 @@ def rounded_rows(
     sizes = {
         "m": m,
         "k": k,
-        "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0,
+        "bf16": smallest(1, m // TILE_ROWS) if emitter.limits.get(BF16) else 0,
     }
     rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
     emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})

@@ -6,13 +6,16 @@ import math
 from typing import Any, NamedTuple
 
 from rlx.abi.constants import VECTOR_ELEMENTS
-from rlx.abi.products import ACTIVATIONS
+from rlx.abi.products import ACTIVATIONS, rounded_bytes
+from rlx.abi.windows import WINDOW
 from rlx.ir.dtype import DType
+from rlx.ir.fragments import BF16
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, Kernels, Step, TensorType
 from rlx.ir.shape import Shape, is_sized, size, strides
 from rlx.ops.declare import named_operands
 from rlx.ops.movement.strided import emit_strided_copy
+from rlx.ops.products.matmul import TILE_ROWS, Product, call_product_cpu, product_params
 from rlx.ops.windows import winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
@@ -25,6 +28,9 @@ _FULL_ROW, _SHORTEST_VECTOR = 3, 4
 _LANES, _SMALL_GROUPS = 8, (1, 2, 4)
 # Windows of a block: so many, fewer for windows of many runs or of runs that may be copied, and at least so many.
 _WINDOWS, _RUNS, _COPIED, _FEWEST = 192, 8192, 1 << 16, 12
+# From where on tiles of bf16 gain more than it takes to round windows: channels, outputs and multiplications. Most bytes of
+# rounded windows, which are made for the whole operand.
+_TILE_CHANNELS, _TILE_OUTPUTS, _TILE_PRODUCTS, _MOST_ROUNDED = 128, 32, 10_000_000, 16 << 20
 # Channels up to which the taps of a row make one run, and elements of such a run.
 _FEW_CHANNELS, _LONGEST_RUN = 16, 2048
 
@@ -69,6 +75,9 @@ class LastConvolution(NamedTuple):
             return
         fixed = operands[1].kind in ("param", "constant")
         share = winograd.share(self, fixed)
+        if fixed and emitter.limits.get(BF16) and self._suits_tiles() and not share:
+            self._call_tiles(emitter, operands, result)
+            return
         shared = {**self.params, "apart": 0, "begin": 0}
         tiled = {**shared, "block": winograd.block(self)} if fixed else {}
         if is_sized((share,)) or share:
@@ -79,6 +88,38 @@ class LastConvolution(NamedTuple):
             block = {"joined": joined, "block": self._block(joined)}
             images = {"batch": self.batch * (1 - share)}
             emitter.call("conv_last", operands, [result], {**shared, **block, **images})
+
+    def _suits_tiles(self) -> bool:
+        """Returns whether a processor's tiles make it in bf16 from windows that are rows."""
+        windows = self.batch * size(self.window.out)
+        if self.groups > 1 or self.dtype is not DType.F32 or is_sized((windows,)):
+            return False
+        if windows < TILE_ROWS or self.channels < _TILE_CHANNELS or self.outputs < _TILE_OUTPUTS:
+            return False
+        k = size(self.window.kernel) * self.channels
+        large = windows * k * self.outputs >= _TILE_PRODUCTS
+        return large and bool(windows * rounded_bytes(k) <= _MOST_ROUNDED)
+
+    def _call_tiles(self, emitter: Emitter, operands: list[Any], result: Any) -> None:
+        """Writes the calls of a product of windows, and what adds the residual."""
+        x, w, bias, residual = operands
+        windows, k = self.batch * size(self.window.out), size(self.window.kernel) * self.channels
+        rows = None
+        if k != self.channels or windows != self.batch * size(self.window.dims):
+            rows = emitter.temp(TensorType((windows, rounded_bytes(k)), DType.U8))
+            params = {name: self.params[name] for name in WINDOW.fields}
+            emitter.call("round_windows", [x], [rows], params)
+        act = "none" if residual else self.act
+        made = emitter.temp(result.type) if residual else result
+        product = Product(windows, k, self.outputs, 1, (1,), (0,), (0,))
+        call_product_cpu(
+            emitter, [x, w, bias], made, product_params(product, self.dtype, act), rows
+        )
+        if residual:
+            program: list[Step] = [("add", (0, 1), self.dtype, None)]
+            if self.act != "none":
+                program.append((self.act, (2,), self.dtype, None))
+            emitter.elementwise(program, [made, residual], result, [result.type.shape] * 2)
 
     def _joined(self) -> int:
         """The taps of a row whose elements make one run: all or 1."""
@@ -196,7 +237,7 @@ def lower_cpu(node: Node, emitter: Emitter) -> None:
 CPU = Kernels(
     (
         *("conv_last", "depthwise_last", "winograd_last", "conv_depthwise", "conv_direct"),
-        *("conv_long", "strided_copy"),
+        *("conv_long", "strided_copy", "matmul", "round_rows", "round_windows"),
     ),
     lower_cpu,
 )
