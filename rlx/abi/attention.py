@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.abi.constants import (
-    ATTENTION_KEYS,
-    ATTENTION_QUERIES,
-    PANEL_COLUMNS,
-    VECTOR_ELEMENTS,
-)
+from rlx.abi.constants import ATTENTION_KEYS, ATTENTION_QUERIES, PANEL_COLUMNS, VECTOR_ELEMENTS
 from rlx.abi.signature import (
     FLAG,
     FLOATS,

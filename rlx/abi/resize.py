@@ -50,14 +50,7 @@ KERNELS = (
         "nearest_planes",
         "Planes [rows, columns] of the entries of planes [n, width] in rows `lines` and columns `places`. The places are "
         "padded to a whole number of the widest vectors; rising: none is lower than the one before.",
-        {
-            "planes": INT,
-            "n": INT,
-            "width": INT,
-            "rows": INT,
-            "columns": INT,
-            "rising": FLAG,
-        },
+        {"planes": INT, "n": INT, "width": INT, "rows": INT, "columns": INT, "rising": FLAG},
         {"x": "T", "lines": "i32", "places": "i32"},
         {"y": "T"},
         types=FLOATS,

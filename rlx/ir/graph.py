@@ -427,12 +427,6 @@ class Graph(Dims, Builders, metaclass=Methods):
             return self.constant(value)
         return self.constant(held_as(value, like, where), like)
 
-    def discard(self) -> None:
-        """Drops the nodes of a graph that nobody reads any more: nodes and graph refer to each other."""
-        self.nodes.clear()
-        self.outputs = ()
-        self._named.clear()
-
     def verify(self) -> None:
         """Checks every invariant of the graph.
 

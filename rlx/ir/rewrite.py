@@ -54,6 +54,13 @@ def subgraphs(node: Node) -> list[Graph]:
     return [value for value in node.attrs.values() if isinstance(value, Graph)]
 
 
+def discard(graph: Graph) -> None:
+    """Drops the nodes of a graph that nobody reads any more: nodes and graph refer to each other."""
+    graph.nodes.clear()
+    graph.outputs = ()
+    graph._named.clear()
+
+
 def copied(graph: Graph) -> Graph:
     """The same graph with nodes of its own."""
     rewriter = Rewriter(graph)

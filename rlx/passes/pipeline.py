@@ -9,7 +9,7 @@ from rlx import flags
 from rlx.cost.gate import IoFusionGate
 from rlx.ir.graph import Graph
 from rlx.ir.notes import Note
-from rlx.ir.rewrite import copied
+from rlx.ir.rewrite import copied, discard
 from rlx.ir.spans import phase
 from rlx.ir.verify import verify
 from rlx.ops.placeholders import LEAVES
@@ -122,7 +122,7 @@ def run_pipeline(
             with phase("verify"):
                 verify(result, after=step.name)
         if graph is not args and result is not graph:
-            graph.discard()
+            discard(graph)
         graph = result
     # A pass that changes nothing gives back its graph. Its owner may add to it later.
     return copied(graph) if graph is args else graph, notes

@@ -18,12 +18,7 @@ from rlx.compiler.progress import CancelToken, ProgressCallback, watching
 from rlx.compiler.target import Target
 from rlx.device.names import Device, DeviceLike, info_of
 from rlx.device.policy import DevicePolicy
-from rlx.errors import (
-    CompileError,
-    DeviceMemoryError,
-    GraphError,
-    did_you_mean,
-)
+from rlx.errors import CompileError, DeviceMemoryError, GraphError, did_you_mean
 from rlx.ir.graph import Graph
 from rlx.ir.input_sizes import computes_sizes
 from rlx.ir.serialize import joined

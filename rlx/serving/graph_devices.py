@@ -11,25 +11,14 @@ from rlx.compiler.device_picks import Chain, DevicePicks, Hint
 from rlx.device.candidates import not_viable
 from rlx.device.names import HOST_DEVICE, Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
-from rlx.errors import (
-    DeviceLostError,
-    InputError,
-    describe,
-)
+from rlx.errors import DeviceLostError, InputError, describe
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.runtime.closing import Closing
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.convert import from_bytes, to_array
-from rlx.runtime.device_bench import (
-    DeviceBenchResult,
-    all_failed,
-    failed,
-    made_up,
-    medians,
-    timed,
-)
+from rlx.runtime.device_bench import DeviceBenchResult, all_failed, failed, made_up, medians, timed
 from rlx.runtime.session import Session
 from rlx.runtime.state import unknown_name
 

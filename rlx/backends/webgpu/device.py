@@ -13,20 +13,10 @@ from weakref import WeakValueDictionary
 
 from rlx import flags
 from rlx.backends.base import DeviceInfo
-from rlx.backends.webgpu.adapters import (
-    adapter_of,
-    capabilities_with,
-    features_of,
-    look_again,
-)
+from rlx.backends.webgpu.adapters import adapter_of, capabilities_with, features_of, look_again
 from rlx.backends.webgpu.dispatch import UNIFORM, Dispatch
 from rlx.backends.webgpu.provider import check_not_forked, forked, provider_of
-from rlx.errors import (
-    CompileError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceUnavailableError,
-)
+from rlx.errors import CompileError, DeviceLostError, DeviceMemoryError, DeviceUnavailableError
 from rlx.ir.spans import checkpoint, progress
 from rlx.locks import Lock
 from rlx.lru import ON_DEVICES, Lru

@@ -13,15 +13,7 @@ import numpy as np
 from rlx._ext.locks import TryLock
 from rlx._ext.program import SizeSteps
 from rlx.backends.arguments import check_args
-from rlx.backends.executable import (
-    Binding,
-    GpuBuffer,
-    Moved,
-    Pending,
-    RunDict,
-    RunSlots,
-    aligned,
-)
+from rlx.backends.executable import Binding, GpuBuffer, Moved, Pending, RunDict, RunSlots, aligned
 from rlx.backends.recorder import Recorder
 from rlx.backends.state_memory import state_memory
 from rlx.backends.webgpu.device import GpuDevice, forget

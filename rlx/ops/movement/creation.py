@@ -32,11 +32,7 @@ def _lower_size(node: Node, emitter: Emitter) -> None:
     webgpu=Kernels((), _lower_size),
     webgpu_dtypes=ALL,
     internal=True,
-    samples=lambda: (
-        Sample((), {"size": 3}),
-        Sample((), {"size": 1}),
-        Sample((), {"size": 0}),
-    ),
+    samples=lambda: (Sample((), {"size": 3}), Sample((), {"size": 1}), Sample((), {"size": 0})),
 )
 def size(size: int) -> Array:
     """A size of a dim, or arithmetic of sizes, as a number."""

@@ -138,11 +138,7 @@ def product_params(
 
 
 def call_product_cpu(
-    emitter: Emitter,
-    operands: Sequence[Any],
-    result: Any,
-    params: dict[str, Any],
-    rows: Any = None,
+    emitter: Emitter, operands: Sequence[Any], result: Any, params: dict[str, Any], rows: Any = None
 ) -> None:
     """Writes the call of the C kernel.
 
@@ -186,11 +182,7 @@ def rounded_rows(
     Returns:
         The rounded rows, and the parameters that products share with ``round_rows``.
     """
-    sizes = {
-        "m": m,
-        "k": k,
-        "bf16": smallest(1, m // TILE_ROWS) if emitter.limits.get(BF16) else 0,
-    }
+    sizes = {"m": m, "k": k, "bf16": smallest(1, m // TILE_ROWS) if emitter.limits.get(BF16) else 0}
     rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
     emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})
     return rows, sizes

@@ -162,12 +162,7 @@ def _lower_webgpu(node: Node, emitter: Emitter) -> None:
     blocks = min(largest, max(1, n // _SHORTEST_BLOCK)) if states else 1
     length = max(1, math.ceil(n / blocks))
     blocks = max(1, math.ceil(n / length))
-    common = {
-        **params,
-        "length": length,
-        "blocks": blocks,
-        "coefficients": tuple(sections),
-    }
+    common = {**params, "length": length, "blocks": blocks, "coefficients": tuple(sections)}
     counted = [] if count is None else [count]
     y, zf = emitter.results()
     initial = zi

@@ -120,12 +120,7 @@ def _pieces(kind: str, outer: int, n: int, inner: int) -> Any:
 
 
 def emit_pieces(
-    emitter: Emitter,
-    kind: str,
-    source: Any,
-    result: Any,
-    rows: tuple[int, int, int],
-    dtype: DType,
+    emitter: Emitter, kind: str, source: Any, result: Any, rows: tuple[int, int, int], dtype: DType
 ) -> None:
     """The CPU's kernels over (outer, n, inner): few long lines are reduced by pieces, which are joined in order."""
     outer, n, inner = rows

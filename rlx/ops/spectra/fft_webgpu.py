@@ -286,12 +286,7 @@ def _emit_tile(emitter: Emitter, source: Any, target: Any, step: _Step) -> None:
     roots = emitter.table(twiddles(step.tile.n, step.tile.radices))
     args = (entry.chirp, entry.real.taper if entry.real else None, exit.roots, exit.factor)
     tables = [roots, *(table for table in args if table is not None)]
-    params = {
-        **step.tile.params(),
-        "rows": step.total,
-        **step.read_params(),
-        **step.write_params(),
-    }
+    params = {**step.tile.params(), "rows": step.total, **step.read_params(), **step.write_params()}
     groups = math.ceil(step.total / step.tile.count)
     emitter.call("fft_tile", [source, *tables], [target], params, groups)
 
