@@ -2,7 +2,7 @@
 
 usage: python benchmarks/transformers_logits.py [cpu|webgpu] [NAME ...]
 
-It needs PyTorch and transformers. Keys and values are kept in f32, as transformers does. Texts have 5, 40 and 100 tokens,
+It needs PyTorch and transformers. Products and caches are f32, as those of transformers. Texts have 5, 40 and 100 tokens,
 which windows and stretched rotations see. An error above 1e-3 ends it with an exit code.
 """
 
@@ -139,7 +139,8 @@ def main():
         model = network(*CASES[name], options.seed)
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
-            with rlx.lm.load(Path(folder), options.device, cache_dtype="f32") as loaded:
+            exact = {"options": rlx.CompileOptions(), "cache_dtype": "f32"}
+            with rlx.lm.load(Path(folder), options.device, **exact) as loaded:
                 errors, largest = [], 0.0
                 for length in LENGTHS:
                     tokens = rng.integers(3, VOCABULARY, length).tolist()
