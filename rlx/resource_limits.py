@@ -7,6 +7,7 @@ follows from the sizes of the graph's tensors, which are visible.
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,30 +142,42 @@ def limits(
         yield
 
 
-class _Pause:
-    """Keeps Python from looking for garbage in cycles while it lasts; several threads may be inside.
+_lock, _pauses = Lock(), set[int]()
+_resumes = False
 
-    Building and compiling make many objects that stay, which each search would go through again.
+
+class _Pause:
+    """Keeps Python from looking for garbage in cycles while one exists: a search goes through all objects of a graph.
+
+    It ends when it is dropped, too: Ctrl-C may cut off ``end``.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._resumes = Lock(), 0, False
+        global _resumes
+        with _lock:
+            _resumes = gc.isenabled() or bool(_pauses and _resumes)
+            _pauses.add(id(self))
+            gc.disable()
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._resumes = gc.isenabled()
-                gc.disable()
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._resumes:
+    def end(self) -> None:
+        """Lets Python search again unless another one lasts."""
+        with _lock:
+            if _resumes and _pauses == {id(self)}:
                 gc.enable()
+            _pauses.discard(id(self))
+
+    __del__ = end
 
 
-_PAUSE = _Pause()
+def _in_child() -> None:
+    """Ends the pauses of threads that a forked process has not."""
+    if _pauses and _resumes:
+        gc.enable()
+    _pauses.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 @contextmanager
@@ -174,9 +187,12 @@ def budget() -> Iterator[Budget]:
     if result is not None:
         yield result
         return
-    output = Budget(limits_now())
-    with during(_open, output), _PAUSE:
-        yield output
+    output, pause = Budget(limits_now()), _Pause()
+    try:
+        with during(_open, output):
+            yield output
+    finally:
+        pause.end()
 
 
 def charge(what: str, elements: float = 0, nodes: int = 0) -> None:

@@ -146,8 +146,7 @@ def test_convolutions(units, smallest, at):
 @pytest.mark.webgpu
 def test_infinities_and_nan_pass(units, smallest):
     smallest(units)
-    a = np.ones((20, 32), np.float16)
-    b = np.ones((32, 24), np.float16)
+    a, b = np.ones((20, 32), np.float16), np.ones((32, 24), np.float16)
     a[3, 5], a[4, 6], b[7, 2] = np.inf, np.nan, -np.inf
     (result,) = half_graphs.on_units(units, half_graphs.product(20, 32, 24), [a, b])
     with np.errstate(invalid="ignore"):

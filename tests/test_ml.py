@@ -93,8 +93,7 @@ def test_no_rows_and_one_row(device):
 
 def like_a_list(depth):
     """A tree with as many levels as splits, on 32 features."""
-    total = 2 * depth + 1
-    splits = np.arange(depth)
+    total, splits = 2 * depth + 1, np.arange(depth)
     modes = ["BRANCH_LEQ"] * depth + ["LEAF"] * (depth + 1)
     return {
         "nodes_treeids": [0] * total, "nodes_nodeids": list(range(total)),

@@ -12,8 +12,7 @@ from rlx.passes.quantize_weights import shrunk
 
 
 def model(rows=4):
-    rng = np.random.default_rng(0)
-    g = rlx.Graph("model")
+    rng, g = np.random.default_rng(0), rlx.Graph("model")
     x = g.input("x", (rows, 3, 8, 8))
     w, b = g.param("conv/w", (64, 3, 5, 5)), g.param("b", (64,))
     y = g.relu(g.conv2d(x, w, b, padding=2))

@@ -272,8 +272,7 @@ def test_a_narrow_float_is_not_taken_for_another():
 
 
 def test_graphs_take_arrays_of_ml_dtypes(device):
-    b = np.array([1.5, -2.0, 3.25], ml_dtypes.bfloat16)
-    g = rlx.Graph()
+    b, g = np.array([1.5, -2.0, 3.25], ml_dtypes.bfloat16), rlx.Graph()
     x, z = g.input("x", (3,), ml_dtypes.bfloat16), g.input("z", (3,))
     i = g.input("i", (3,), "i32")
     w = g.param("w", (3,), "bf16")

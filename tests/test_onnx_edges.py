@@ -25,8 +25,7 @@ def run(kind, arrays, opset=22, outputs=1, **attrs):
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i4", "u4", "i8"])
 def test_integer_matrix_products_wrap(kind):
-    rng = np.random.default_rng(0)
-    limits = np.iinfo(kind)
+    rng, limits = np.random.default_rng(0), np.iinfo(kind)
     a, b = (rng.integers(limits.min, limits.max, shape, kind) for shape in ((3, 5), (5, 2)))
     (result,) = run("MatMul", [a, b])
     assert np.array_equal(result, a @ b)
@@ -152,8 +151,7 @@ def test_powers_of_zero_in_half_precision():
 
 
 def test_regions_of_no_size_are_zero():
-    x = np.ones((1, 1, 4, 4), np.float32)
-    rois = np.float32([[2, 2, 1, 1], [0, 0, 2, 2]])
+    x, rois = np.ones((1, 1, 4, 4), np.float32), np.float32([[2, 2, 1, 1], [0, 0, 2, 2]])
     (result,) = run("RoiAlign", [x, rois, I64([0, 0])], opset=16, output_height=1, output_width=1)
     assert result.ravel().tolist() == [0, 1]
 

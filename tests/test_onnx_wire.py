@@ -160,8 +160,7 @@ def _external(tmp_path, **entries):
 
 def test_external_data_is_read_at_its_offset(tmp_path):
     path = _external(tmp_path, location="w.bin", offset="16", length="48")
-    w = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
-    x = np.ones((2, 4), np.float32)
+    w, x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5, np.ones((2, 4), np.float32)
     (y,) = rlx.onnx.Model(path, device="cpu").run({"x": x})
     np.testing.assert_allclose(y, np.maximum(x @ w, 0) + 1)
 

@@ -264,8 +264,7 @@ def test_weights_change_between_runs_of_several_submissions(webgpu):
 
 def test_every_half_is_widened_exactly(target_device):
     """Subnormal ones, infinities and NaN, too; some devices unpack them in one instruction."""
-    table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
-    g = rlx.Graph()
+    table, g = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64), rlx.Graph()
     w, x = g.param("w", table.shape, "f16"), g.input("x", (1, 64))
     rows = g.cast(g.gather(w, g.input("i", (1024,), "i32"), axis=0), "f32")
     g.set_outputs([rows, x @ g.transpose(g.cast(w, "f32"))])

@@ -100,8 +100,7 @@ def test_one_op_in_several_nodes_and_several_kernels(place, monkeypatch):
 
 
 def test_a_loop_counts_its_trips(place):
-    trips = 5
-    body = rlx.Graph("body")
+    trips, body = 5, rlx.Graph("body")
     state = body.input("state", (N, N)) @ body.input("row", (N, N))
     body.set_outputs([state])
     g = rlx.Graph()

@@ -30,8 +30,7 @@ STEPS = (
 
 def grown(seed, n, m):
     """A graph over rows of ``n`` and of ``m``, which are numbers or dims; the steps depend on the seed alone."""
-    rng = np.random.default_rng(seed)
-    g = rlx.Graph(f"random {seed}")
+    rng, g = np.random.default_rng(seed), rlx.Graph(f"random {seed}")
     pool = [(g.input("a", (n, WIDTH)), n), (g.input("b", (m, WIDTH)), m)]
     for _ in range(int(rng.integers(4, 14))):
         (x, count), (y, _) = (pool[int(rng.integers(len(pool)))] for _ in range(2))

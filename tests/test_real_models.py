@@ -105,8 +105,7 @@ def test_file_types(device):
 @pytest.mark.parametrize("device", NOTES)
 @pytest.mark.parametrize("midi", [57, 69])
 def test_notes(device, midi):
-    t = np.arange(43844) / 22050
-    pitch = 440 * 2 ** ((midi - 69) / 12)
+    t, pitch = np.arange(43844) / 22050, 440 * 2 ** ((midi - 69) / 12)
     tone = sum(np.sin(2 * np.pi * k * pitch * t) / k for k in range(1, 6)) * 0.2
     raw = read("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx").read()
     with rlx.onnx.Model(raw, device) as model:

@@ -24,8 +24,7 @@ from rlx.compiler.target import Target
 class Npu(rlx.Backend):
     """A backend registered by hand."""
 
-    name = "npu"
-    kernel_set = ""
+    name, kernel_set = "npu", ""
 
     def __init__(self, infos):
         self._infos = infos
@@ -84,8 +83,7 @@ class Tiled:
 class Tiling(Npu):
     """A backend whose programs are kept and stored; it measures only once."""
 
-    kernel_set = "cpu"
-    lowered = 0
+    kernel_set, lowered = "cpu", 0
 
     def lower(self, info, graph, schedule, plan, options):
         Tiling.lowered += 1

@@ -28,8 +28,7 @@ def onnx_resize(x, size=None, scales=None, roi=None, runtime=False, **attrs):
     """Computes ONNX's Resize (version 19) by the reference evaluator, or by ONNX Runtime."""
     helper = onnx.helper
     node = helper.make_node("Resize", ["x", "roi", "scales", "sizes"], ["y"], **attrs)
-    names = ("x", "roi", "scales", "sizes")
-    kinds = (1, 1, 1, 7)
+    names, kinds = ("x", "roi", "scales", "sizes"), (1, 1, 1, 7)
     graph = helper.make_graph(
         [node],
         "resize",

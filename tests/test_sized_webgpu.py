@@ -302,8 +302,7 @@ def test_transfers_of_values_that_vary_and_that_do_not(webgpu):
     with rlx.compile(g, device=webgpu) as cg, rlx.compile(g, device="cpu") as cpu:
         cg.bind_gpu_handle("b", np.float32([1, 2, 3]))
         for n in (90, 2, 3, 0, 31, 64, 1, 5):
-            x = np.float32(RNG.integers(-9, 9, (n, 3)))
-            y = np.int8(RNG.integers(-9, 9, n))
+            x, y = np.float32(RNG.integers(-9, 9, (n, 3))), np.int8(RNG.integers(-9, 9, n))
             wanted = cpu.run({"x": x, "y": y, "b": [1, 2, 3]})
             for got in (
                 cg.run({"x": x, "y": y}),

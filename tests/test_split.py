@@ -18,8 +18,7 @@ def close(got, expected):
 
 def table_of(kind):
     """A graph that reads a weight of 300 to 800 kB, and its values."""
-    rng = np.random.default_rng(5)
-    g = rlx.Graph()
+    rng, g = np.random.default_rng(5), rlx.Graph()
     ids = np.array([[0, -1, 3, 699], [-700, 344, 345, 620]], np.int32)
     x = g.input("x", (3, 320))
     feeds = {"x": rng.normal(size=(3, 320)).astype(np.float32)}

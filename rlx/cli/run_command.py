@@ -39,11 +39,7 @@ def run(args: argparse.Namespace) -> int:
         saved: dict[str, Any] = dict(zip(names, outputs, strict=True))
         np.savez(args.save, **saved)
     rows = [_row(name, array) for name, array in zip(names, outputs, strict=True)]
-    results = {
-        "device": str(compiled.device),
-        "on_the_host": on_the_host,
-        "outputs": rows,
-    }
+    results = {"device": str(compiled.device), "on_the_host": on_the_host, "outputs": rows}
     if args.json:
         print(json.dumps(results, indent=2))
         return 0

@@ -38,11 +38,7 @@ class TokenCache:
     keep: int | None
 
     def __init__(
-        self,
-        compiled: CompiledGraph,
-        types: Mapping[str, TensorType],
-        chunk: int,
-        vocabulary: int,
+        self, compiled: CompiledGraph, types: Mapping[str, TensorType], chunk: int, vocabulary: int
     ) -> None:
         self._compiled, self._vocabulary = compiled, vocabulary
         self._chunk = chunk

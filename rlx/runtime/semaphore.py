@@ -119,10 +119,7 @@ class BoundedSemaphore:
                 self._wake()
 
     def _try_acquire(
-        self,
-        places: list[tuple[weakref.ref[Future[Any]], int]],
-        limit: int,
-        waits: Bell | _Turn,
+        self, places: list[tuple[weakref.ref[Future[Any]], int]], limit: int, waits: Bell | _Turn
     ) -> bool:
         """Takes places if they are free, and returns whether it did; else the caller is woken later."""
         limit = whole(limit)

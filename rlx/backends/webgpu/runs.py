@@ -222,10 +222,7 @@ class PreparedRun:
         return self.version == version
 
     def resize(
-        self,
-        works: Sequence[Submission],
-        outputs: Sequence[tuple[int, TensorType]],
-        version: int,
+        self, works: Sequence[Submission], outputs: Sequence[tuple[int, TensorType]], version: int
     ) -> None:
         """Has later runs transfer the values of other sizes; no run is under way. Compiled runners do so by themselves."""
         gpu, factory, _ = self._apart

@@ -299,11 +299,7 @@ def _split(node: Node, emitter: Emitter, problem: Decode, variant: Variant, firs
     h = _of(node)
     count, trips = splits(problem, variant)
     rows = h.batch * h.heads * h.sq
-    shared = {
-        "threads": variant.threads,
-        "columns": columns(problem),
-        "splits": count,
-    }
+    shared = {"threads": variant.threads, "columns": columns(problem), "splits": count}
     several = flag(count - 1)
     parts = [
         emitter.temp(TensorType((rows * several, count, n), DType.F32))
