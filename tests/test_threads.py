@@ -88,12 +88,8 @@ def test_every_op_gives_the_same_bits(isa, shared, monkeypatch):
     # Operands of cases are inputs; winograd_last takes weights that are known (test_winograd.py), and rows are rounded
     # for known weights (test_block_panels.py).
     parallel = {name for name, kernel in KERNELS.items() if kernel.parallel}
-    assert set(shared) == parallel - {
-        "winograd_last",
-        "round_rows",
-        "round_windows",
-        "dequant_products",
-    }
+    known = {"winograd_last", "round_rows", "round_windows", "dequant_products"}
+    assert set(shared) == parallel - known
 
 
 @pytest.mark.parametrize("count", COUNTS)
