@@ -20,7 +20,7 @@ from rlx.ops.movement.strided import emit_strided_copy
 from rlx.sizes import smallest
 
 # Rows from which on a processor's tiles of 16 rows gain more than it takes to round the operands.
-TILE_ROWS = 9
+_TILE_ROWS = 9
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def call_product_cpu(
     )  # fmt: skip
     known = {**{key: params[key] for key in shared}, "bf16": 0}
     a, b, *bias = operands
-    few = isinstance(params["m"], int) and params["m"] < TILE_ROWS
+    few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
     # Weights that are known are packed when they are set.
     tiled = not few and params["batch"] == 1 and b.kind in ("param", "constant")
     if rows is not None:
@@ -182,7 +182,11 @@ def rounded_rows(
     Returns:
         The rounded rows, and the parameters that products share with ``round_rows``.
     """
-    sizes = {"m": m, "k": k, "bf16": smallest(1, m // TILE_ROWS) if emitter.limits.get(BF16) else 0}
+    sizes = {
+        "m": m,
+        "k": k,
+        "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0,
+    }
     rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
     emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})
     return rows, sizes

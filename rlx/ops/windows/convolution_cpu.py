@@ -12,10 +12,10 @@ from rlx.ir.dtype import DType
 from rlx.ir.fragments import BF16
 from rlx.ir.graph import Node
 from rlx.ir.opdef import Emitter, Kernels, Step, TensorType
-from rlx.ir.shape import Shape, is_sized, size, strides
+from rlx.ir.shape import Shape, estimated, is_sized, size, strides
 from rlx.ops.declare import named_operands
 from rlx.ops.movement.strided import emit_strided_copy
-from rlx.ops.products.matmul import TILE_ROWS, Product, call_product_cpu, product_params
+from rlx.ops.products.matmul import Product, call_product_cpu, product_params
 from rlx.ops.windows import winograd
 from rlx.ops.windows.fft_conv import call_long, samples_of_block
 from rlx.ops.windows.geometry import FEW, Window, collapsed, params_of, window_of, window_params
@@ -75,12 +75,13 @@ class LastConvolution(NamedTuple):
             return
         fixed = operands[1].kind in ("param", "constant")
         share = winograd.share(self, fixed)
-        if fixed and emitter.limits.get(BF16) and self._suits_tiles() and not share:
+        by_winograd = is_sized((share,)) or share
+        if fixed and emitter.limits.get(BF16) and self._suits_tiles() and not by_winograd:
             self._call_tiles(emitter, operands, result)
             return
         shared = {**self.params, "apart": 0, "begin": 0}
         tiled = {**shared, "block": winograd.block(self)} if fixed else {}
-        if is_sized((share,)) or share:
+        if by_winograd:
             images = {"batch": self.batch * share}
             emitter.call("winograd_last", [*operands, operands[1]], [result], {**tiled, **images})
         if is_sized((share,)) or not share:
@@ -91,21 +92,19 @@ class LastConvolution(NamedTuple):
 
     def _suits_tiles(self) -> bool:
         """Returns whether a processor's tiles make it in bf16 from windows that are rows."""
-        windows = self.batch * size(self.window.out)
-        if self.groups > 1 or self.dtype is not DType.F32 or is_sized((windows,)):
-            return False
-        if windows < TILE_ROWS or self.channels < _TILE_CHANNELS or self.outputs < _TILE_OUTPUTS:
-            return False
+        windows = estimated(self.batch * size(self.window.out))
         k = size(self.window.kernel) * self.channels
+        wide = self.channels >= _TILE_CHANNELS and self.outputs >= _TILE_OUTPUTS
         large = windows * k * self.outputs >= _TILE_PRODUCTS
-        return large and bool(windows * rounded_bytes(k) <= _MOST_ROUNDED)
+        fits = windows * rounded_bytes(k) <= _MOST_ROUNDED
+        return bool(self.groups == 1 and self.dtype is DType.F32 and wide and large and fits)
 
     def _call_tiles(self, emitter: Emitter, operands: list[Any], result: Any) -> None:
         """Writes the calls of a product of windows, and what adds the residual."""
         x, w, bias, residual = operands
         windows, k = self.batch * size(self.window.out), size(self.window.kernel) * self.channels
-        rows = None
-        if k != self.channels or windows != self.batch * size(self.window.dims):
+        rows, pads = None, [side for pair in self.window.pads for side in pair]
+        if k != self.channels or self.window.dims != self.window.out or any(pads):
             rows = emitter.temp(TensorType((windows, rounded_bytes(k)), DType.U8))
             params = {name: self.params[name] for name in WINDOW.fields}
             emitter.call("round_windows", [x], [rows], params)
