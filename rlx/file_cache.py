@@ -1,8 +1,7 @@
 """Cache folders on disk: the least recently used files are removed first.
 
-Several processes may use a folder at once, programs with another build of rlx among them. What one of them
-removes is missing for the others, and what can't be removed stays: neither is an error. Windows keeps a file
-that a process has open.
+Several processes may use a folder at once, programs with another build of rlx among them. What one of them removes is missing
+for the others, and what can't be removed stays: neither is an error. Windows keeps a file that a process has open.
 """
 
 from __future__ import annotations

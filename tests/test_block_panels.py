@@ -216,14 +216,20 @@ def test_large_convolutions_are_in_bf16_where_a_processor_has_tiles(rng):
     )
     for taps, stride in ((1, 1), (3, 2)) if tiles else ():
         w, g = rng.standard_normal((64, 160, taps, taps)).astype("f4"), rlx.Graph()
-        weight = g.param("w", w.shape)
-        y = g.conv2d(g.input("x", x.shape), weight, stride=stride, padding=taps // 2)
-        g.set_outputs([g.silu(y + g.constant(rng.standard_normal(y.shape).astype("f4")))])
-        with rlx.compile(g, "reference", params={"w": in_bf16(w).astype("f4")}) as exact:
-            wanted = exact.run({"x": in_bf16(x).astype("f4")})[0]
+        xs, weight, more = g.input("x", x.shape), g.param("w", w.shape), {"padding": taps // 2}
+        # The second one is small, and has filters in other panels.
+        sizes = (xs, xs[:, :, :9, :9])
+        y, small = (g.conv2d(value, weight, stride=stride, **more) for value in sizes)
+        rest = g.constant(rng.standard_normal(y.shape).astype("f4"))
+        g.set_outputs([g.silu(y + rest), small])
+        wanted = []
+        for turn, each in enumerate((in_bf16, np.float32)):
+            with rlx.compile(g, "reference", params={"w": each(w).astype("f4")}) as exact:
+                wanted.append(exact.run({"x": each(x).astype("f4")})[turn])
         with rlx.Session("cpu", precision="bf16").compile(g, {"w": w}) as cg:
             assert "round_" in cg.as_text("schedule")
-            np.testing.assert_allclose(cg.run({"x": x.astype("f4")})[0], wanted, 1e-4, 1e-3)
+            for got, value in zip(cg.run({"x": x.astype("f4")}), wanted, strict=True):
+                np.testing.assert_allclose(got, value, 1e-4, 1e-3)
 
 
 def test_any_number_of_rows_by_one_program(rng):

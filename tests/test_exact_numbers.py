@@ -149,8 +149,7 @@ INDEXED = {
 def test_an_index_out_of_range(name, known, device):
     """A typed error where values are checked; where constants are out of range, compiling is none."""
     for index in (7, -3, 2**40, LEAST):
-        g = rlx.Graph()
-        i = np.array([[index]], np.int64)
+        g, i = rlx.Graph(), np.array([[index]], np.int64)
         x = g.input("x", (2,)) if known == "input" else g.constant(np.ones(2, np.float32))
         position = g.input("i", (1, 1), "i64") if known == "input" else g.constant(i)
         g.set_outputs([INDEXED[name](g, x, position)])

@@ -38,8 +38,7 @@ class Meddled(BaseException):
 class CallMachine(RuleBasedStateMachine):
     """The rules."""
 
-    devices = ("cpu", "reference")
-    steps = 0
+    devices, steps = ("cpu", "reference"), 0
 
     @initialize()
     def begin(self):

@@ -119,8 +119,7 @@ def test_a_mean_in_f32_does_not_drift():
     In 40,000 runs: a level is carried on after 32, 1024 and 32,768 of them.
     """
     mean = Simulated(Sum(rlx.DType.F32, None), 250)
-    rng = np.random.default_rng(0)
-    total = 0.0
+    rng, total = np.random.default_rng(0), 0.0
     for _ in range(40):
         powers = rng.exponential(0.1, (1000, 250, 1)).astype(np.float32)
         total += powers.sum(dtype=np.float64)

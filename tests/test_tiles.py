@@ -51,8 +51,7 @@ def test_products(seed, dtype):
 @looped("dtype", ["f32", "f64"])
 @looped("seed", range(16))
 def test_convolutions(seed, dtype):
-    rng = np.random.default_rng([seed, len(dtype)])
-    groups = (1, 1, 1, 2, 3)[seed % 5]
+    rng, groups = np.random.default_rng([seed, len(dtype)]), (1, 1, 1, 2, 3)[seed % 5]
     batch, inputs, outputs, high, wide = sizes(rng, 9, 70, 90, 40, 60)
     taps = int(rng.choice([1, 3, 5]))
     kind = {"f32": np.float32, "f64": np.float64}[dtype]

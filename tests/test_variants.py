@@ -210,8 +210,7 @@ def test_every_variant_of_rows_by_expert(variant, m, k, n, experts, webgpu, monk
     x = rng.normal(size=(m, k)).astype(np.float32)
     w = rng.normal(size=(experts, k, n)).astype(np.float32)
     # Most rows have one expert, some experts have none; what is out of range is taken for the nearest.
-    idx = np.minimum(rng.integers(-1, 3 * experts, m), experts).astype(np.int32)
-    g = rlx.Graph()
+    idx, g = np.minimum(rng.integers(-1, 3 * experts, m), experts).astype(np.int32), rlx.Graph()
     operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (m,), "i32")
     g.set_outputs([g.grouped_matmul(*operands)])
     exact = np.einsum("mk,mkn->mn", x.astype(np.float64), w[np.clip(idx, 0, experts - 1)])

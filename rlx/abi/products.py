@@ -93,10 +93,11 @@ def _rounded_rows(p: Any) -> Any:
 KERNELS = (
     Signature(
         "matmul",
-        "Batched products [m, k] @ [k, n], a bias added and an activation applied. `rows` holds those of a in bf16.",
+        "Batched products [m, k] @ [k, n], a bias added and an activation applied. `rows` holds those of a in bf16, or windows "
+        "of a, if there are taps.",
         {
             "m": INT, "k": INT, "n": INT, "batch": INT, "bias_at": INT, "act": ACTIVATION, "transposed_b": FLAG, "bf16": INT,
-            "packing": PACKING, "packed_stride": LINKED, **_BATCH,
+            "taps": INT, "packing": PACKING, "packed_stride": LINKED, **_BATCH,
         },
         {"a": "T", "b": "T|f16|bf16", "bias": "T?", "rows": "u8?"},
         {"y": "T"},

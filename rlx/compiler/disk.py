@@ -121,9 +121,8 @@ def disk_cache(wanted: str) -> DiskCache:
 def engine_folder(name: str) -> Path | None:
     """A folder for what an engine of a plug-in keeps on disk itself, such as XLA's compiled programs.
 
-    It lies beside rlx's own entries, for this user only. ``RLX_CACHE`` moves it and switches it off. A call removes the
-    least recently used files while the folder is larger than ``RLX_CACHE_BYTES``, and files older than
-    ``RLX_CACHE_DAYS``.
+    It lies beside rlx's own entries, for this user only. ``RLX_CACHE`` moves it and switches it off. A call removes the least
+    recently used files while the folder is larger than ``RLX_CACHE_BYTES``, and files older than ``RLX_CACHE_DAYS``.
 
     Args:
         name: The plug-in.

@@ -1,9 +1,8 @@
 """The kinds of work that kernels do: ops whose time grows alike with their operations or bytes.
 
-A device's speed is measured once per kind. A kind that could not be measured takes the speed of its
-stand-in: one whose kernels wait for each other in the same way, which is what slow devices are slow
-at, and so many times its time: what was found on software adapters and GPUs, whose ratios agree within
-a few times.
+A device's speed is measured once per kind. A kind that could not be measured takes the speed of its stand-in: one whose kernels
+wait for each other in the same way, which is what slow devices are slow at, and so many times its time: what was found on
+software adapters and GPUs, whose ratios agree within a few times.
 """
 
 from __future__ import annotations

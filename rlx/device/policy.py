@@ -128,10 +128,9 @@ class DevicePolicy:
     def from_env(cls, prefix: str = "RLX_") -> DevicePolicy:
         """The policy that the environment asks for.
 
-        Reads ``RLX_DEVICES`` (allow), ``RLX_DENY_DEVICES``, ``RLX_PREFER_DEVICES``, ``RLX_DEVICE`` and
-        ``RLX_DEVICE_CHAIN``, devices separated by commas, ``RLX_BENCHMARK_PICK``, a number of runs, and
-        ``RLX_POWER``.
-        An unset or empty variable says nothing.
+        Reads ``RLX_DEVICES`` (allow), ``RLX_DENY_DEVICES``, ``RLX_PREFER_DEVICES``, ``RLX_DEVICE`` and ``RLX_DEVICE_CHAIN``,
+        devices separated by commas, ``RLX_BENCHMARK_PICK``, a number of runs, and ``RLX_POWER``. An unset or empty variable
+        says nothing.
 
         Args:
             prefix: A prefix in place of ``RLX_``, for programs with variables of their own.

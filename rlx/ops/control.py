@@ -1,8 +1,7 @@
 """Control flow: a branch, a loop while a condition holds, and a loop along an axis, with subgraphs.
 
-A subgraph is a ``Graph`` of its own: its inputs, in declaration order, are given the operands, and its
-outputs are the results. It has no params and sees nothing of the graph around it: what it needs is
-passed as an operand.
+A subgraph is a ``Graph`` of its own: its inputs, in declaration order, are given the operands, and its outputs are the results.
+It has no params and sees nothing of the graph around it: what it needs is passed as an operand.
 """
 
 from __future__ import annotations

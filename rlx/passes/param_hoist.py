@@ -44,8 +44,7 @@ class Hoisted:
 def hoist(graph: Graph, notes: list[Note]) -> Hoisted:
     """Separates the nodes of params alone from the nodes of inputs.
 
-    Views stay with their readers: they cost nothing. An output that depends on params alone is computed
-    with the others.
+    Views stay with their readers: they cost nothing. An output that depends on params alone is computed with the others.
 
     Args:
         graph: The graph; it is not changed.

@@ -31,6 +31,7 @@ typedef struct {
     const void *panels;
     int64_t k, n;
     int kind;
+    int64_t taps; /* of a convolution's filters that are not in panels */
 } tile_weights;
 
 /* Reads `steps` times TILE_STEP weights of 16 columns from `column` on, from row `at` on; 0 follows the last row. */
@@ -148,18 +149,32 @@ static TILED void read_panels(const tile_weights *w, int64_t column, int64_t at,
     else read_panel(RLX_PACKING_SAME, w, column, at, steps, to);
 }
 
-/* A product by packed weights whose rows are in bf16; others are made as everywhere. */
+/* Filters [n, channels, taps] as they are: another call reads them in other panels. */
+static TILED void read_filters(const tile_weights *w, int64_t column, int64_t at, int64_t steps, tile_line *to)
+{
+    const int64_t channels = w->k / w->taps, columns = w->n - column < TILE ? w->n - column : TILE;
+    const float *filters = (const float *)w->panels + column * w->k;
+    for (int64_t i = 0; i < steps * TILE; i++, at += 2) {
+        float pair[2][TILE] = {{0}};
+        for (int64_t e = 0; e < 2 && at + e < w->k; e++)
+            for (int64_t j = 0; j < columns; j++)
+                pair[e][j] = filters[j * w->k + (at + e) % channels * w->taps + (at + e) / channels];
+        put_tile_line(to++, v_load(pair[0]), v_load(pair[1]));
+    }
+}
+
+/* A product by packed weights or by filters whose rows are in bf16; others are made as everywhere. */
 static int kernel_matmul_f32_tiles(const rlx_call *call)
 {
     RLX_ARGUMENTS(matmul, call);
-    if (!p->bf16 || !p->packing) return kernel_matmul_f32(call);
+    if (!p->bf16 || !(p->packing || p->taps)) return kernel_matmul_f32(call);
     const rlx_block own = rlx_share_tiles(call, 1, p->m, p->n, 2 * TILE, 2 * TILE);
     const int64_t width = own.columns.last - own.columns.first, height = own.rows.last - own.rows.first;
-    const tile_weights weights = {in->b, p->k, p->n, (int)p->packing};
+    const tile_weights weights = {in->b, p->k, p->n, (int)p->packing, p->taps};
     const float *bias = in->bias ? (const float *)in->bias + p->bias_at + own.columns.first : NULL;
     float *y = (float *)out->y + own.rows.first * p->n;
     if (own.pieces.first == own.pieces.last) return RLX_OK;
-    tile_product(read_panels, &weights, (const rlx_rounded_block *)in->rows + own.rows.first * ((p->k + 255) / 256), y, height,
+    tile_product(p->packing ? read_panels : read_filters, &weights, (const rlx_rounded_block *)in->rows + own.rows.first * ((p->k + 255) / 256), y, height,
                  own.columns);
     y += own.columns.first;
     for (int64_t i = 0; i < height; i++, y += p->n) {

@@ -1,8 +1,7 @@
 """The C types that wgpu-py asks cffi for, parsed together: one by one they are most of a cold start.
 
-cffi parses the text of a type together with the names of all types that it knows, some hundreds of lines
-for wgpu, in 10 ms and more; then it keeps the result. A function that has pointers to them all for its parameters is
-one such text.
+cffi parses the text of a type together with the names of all types that it knows, some hundreds of lines for wgpu, in 10 ms and
+more; then it keeps the result. A function that has pointers to them all for its parameters is one such text.
 """
 
 from __future__ import annotations

@@ -249,8 +249,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 def definitions(text: str) -> dict[str, str]:
     """The functions that a WGSL text defines: each name with its definition, without comments.
 
-    A definition reaches from ``fn`` (or its attributes) to the brace that closes its body, whatever its
-    layout.
+    A definition reaches from ``fn`` (or its attributes) to the brace that closes its body, whatever its layout.
 
     Raises:
         CompileError: A function is defined twice, or its body has no end.

@@ -1,10 +1,9 @@
 """Bounds the trip counts of a kernel: every loop in the WGSL declares its own, and a limit holds for all.
 
-lavapipe (Mesa 22.3) ends a shader's loops in silence once an invocation has made 65,535 trips, those of all its
-loops together. So each line that begins a loop ends in a comment: ``// trips: K / 16``, the most trips it makes
-each time that it is entered, or ``// trips: N in all``, those of all the times together. Expressions may use the
-constants of the text, numbers, ``+ - *``, ``/`` (which rounds up), ``min``, ``max`` and ``bits`` (the length of a
-number in binary).
+lavapipe (Mesa 22.3) ends a shader's loops in silence once an invocation has made 65,535 trips, those of all its loops together.
+So each line that begins a loop ends in a comment: ``// trips: K / 16``, the most trips it makes each time that it is entered,
+or ``// trips: N in all``, those of all the times together. Expressions may use the constants of the text, numbers, ``+ - *``,
+``/`` (which rounds up), ``min``, ``max`` and ``bits`` (the length of a number in binary).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Shader modules, with the driver's run-time checks or without them.
 
-Kernels keep to their own bounds and their loops end, which the tests prove with sentinels and with the
-checks on. wgpu-py has no call for modules without them, so the function of wgpu-native is called through
-wgpu-py's own binding.
+Kernels keep to their own bounds and their loops end, which the tests prove with sentinels and with the checks on. wgpu-py has
+no call for modules without them, so the function of wgpu-native is called through wgpu-py's own binding.
 """
 
 from __future__ import annotations

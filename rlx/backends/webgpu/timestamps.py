@@ -33,11 +33,10 @@ class _Queries:
 class Timestamps:
     """Takes the time of every dispatch, in a compute pass of its own.
 
-    The GPU's clock has a start of its own. Each time that the host has waited, the end of the last
-    kernel is put at the moment when the wait was over. So kernels stand late by what lies between
-    the two: the copies of results on the device and the host's waking up. Durations are the GPU's,
-    unless kernels overlap: then the later one is shown from the end of the one before, and
-    "device_ns" is its whole time.
+    The GPU's clock has a start of its own. Each time that the host has waited, the end of the last kernel is put at the moment
+    when the wait was over. So kernels stand late by what lies between the two: the copies of results on the device and the
+    host's waking up. Durations are the GPU's, unless kernels overlap: then the later one is shown from the end of the one
+    before, and "device_ns" is its whole time.
 
     Args:
         gpu: The device; it has the feature "timestamp-query".

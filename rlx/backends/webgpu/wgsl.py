@@ -29,8 +29,7 @@ from rlx.sizes import Ratio, SizeExpr
 def shader_place() -> Traversable:
     """The folder of the ``.wgsl`` files: in the package, or beside it in a checkout.
 
-    Installing copies ``shaders/`` into the package. A checkout and an editable install read the files where
-    they are edited.
+    Installing copies ``shaders/`` into the package. A checkout and an editable install read the files where they are edited.
 
     Raises:
         CompileError: Neither folder is there.

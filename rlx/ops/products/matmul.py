@@ -152,7 +152,7 @@ def call_product_cpu(
     shared = (
         "m", "k", "n", "batch", "bias_at", "act", "transposed_b", "rank", "dims", "a_steps", "b_steps",
     )  # fmt: skip
-    known = {**{key: params[key] for key in shared}, "bf16": 0}
+    known = {**{key: params[key] for key in shared}, "bf16": 0, "taps": params.get("taps", 0)}
     a, b, *bias = operands
     few = isinstance(params["m"], int) and params["m"] < _TILE_ROWS
     # Weights that are known are packed when they are set.

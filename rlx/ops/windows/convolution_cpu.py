@@ -103,17 +103,17 @@ class LastConvolution(NamedTuple):
         """Writes the calls of a product of windows, and what adds the residual."""
         x, w, bias, residual = operands
         windows, k = self.batch * size(self.window.out), size(self.window.kernel) * self.channels
-        rows, pads = None, [side for pair in self.window.pads for side in pair]
+        rows, taps, pads = None, 0, [side for pair in self.window.pads for side in pair]
         if k != self.channels or self.window.dims != self.window.out or any(pads):
             rows = emitter.temp(TensorType((windows, rounded_bytes(k)), DType.U8))
+            taps = size(self.window.kernel)
             params = {name: self.params[name] for name in WINDOW.fields}
             emitter.call("round_windows", [x], [rows], params)
         act = "none" if residual else self.act
         made = emitter.temp(result.type) if residual else result
         product = Product(windows, k, self.outputs, 1, (1,), (0,), (0,))
-        call_product_cpu(
-            emitter, [x, w, bias], made, product_params(product, self.dtype, act), rows
-        )
+        sizes = product_params(product, self.dtype, act, transposed_b=True)
+        call_product_cpu(emitter, [x, w, bias], made, {**sizes, "taps": taps}, rows)
         if residual:
             program: list[Step] = [("add", (0, 1), self.dtype, None)]
             if self.act != "none":
