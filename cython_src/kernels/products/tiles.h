@@ -174,8 +174,8 @@ static int kernel_matmul_f32_tiles(const rlx_call *call)
     const float *bias = in->bias ? (const float *)in->bias + p->bias_at + own.columns.first : NULL;
     float *y = (float *)out->y + own.rows.first * p->n;
     if (own.pieces.first == own.pieces.last) return RLX_OK;
-    tile_product(p->packing ? read_panels : read_filters, &weights, (const rlx_rounded_block *)in->rows + own.rows.first * ((p->k + 255) / 256), y, height,
-                 own.columns);
+    tile_product(p->packing ? read_panels : read_filters, &weights,
+                 (const rlx_rounded_block *)in->rows + own.rows.first * ((p->k + 255) / 256), y, height, own.columns);
     y += own.columns.first;
     for (int64_t i = 0; i < height; i++, y += p->n) {
         for (int64_t j = 0; bias && j < width; j++) y[j] += bias[j];

@@ -26,8 +26,8 @@ class FftPlan:
     """The Stockham passes of one length.
 
     A pass of radix r at current length ``length`` (n, n/r1, n/(r1 r2), ...) and stride ``stride`` (1, r1, r1 r2, ...) reads
-    ``x[q + stride * (p + i * length / r)]`` for i < r, takes a DFT of size r over i, multiplies entry j by ``exp(-2 pi i p j /
-    length)`` and writes ``y[q + stride * (r * p + j)]``, for p < length / r and q < stride.
+    ``x[q + stride * (p + i * length / r)]`` for i < r, takes a DFT of size r over i, multiplies entry j by
+    ``exp(-2 pi i p j / length)`` and writes ``y[q + stride * (r * p + j)]``, for p < length / r and q < stride.
 
     Attributes:
         n: Length of the transform.

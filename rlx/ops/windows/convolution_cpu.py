@@ -91,7 +91,7 @@ class LastConvolution(NamedTuple):
             emitter.call("conv_last", operands, [result], {**shared, **block, **images})
 
     def _suits_tiles(self) -> bool:
-        """Returns whether a processor's tiles make it in bf16 from windows that are rows."""
+        """Returns whether it is large enough for a product of its windows in tiles of bf16."""
         windows = estimated(self.batch * size(self.window.out))
         k = size(self.window.kernel) * self.channels
         wide = self.channels >= _TILE_CHANNELS and self.outputs >= _TILE_OUTPUTS
