@@ -170,10 +170,12 @@ class _Pause:
 
 
 def _in_child() -> None:
-    """Ends the pauses of threads that a forked process has not."""
+    """Ends the pauses of threads that a forked process has not. One of them may have held the lock."""
+    global _lock
     if _pauses and _resumes:
         gc.enable()
     _pauses.clear()
+    _lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -22,18 +22,7 @@ WAYS = [
     if not variant or f"dequant_matmul_f32_{variant}" in compiled.kernels(isa)
 ]
 # Columns on both sides of a panel's 16, and rows on both sides of the 1, 2, 4, 8 and 16 that a kernel takes at once.
-SIZES = (
-    (1, 1),
-    (1, 16),
-    (2, 17),
-    (3, 15),
-    (5, 64),
-    (7, 33),
-    (8, 130),
-    (13, 80),
-    (20, 5),
-    (35, 150),
-)
+SIZES = ((1, 1), (1, 16), (2, 17), (3, 15), (5, 64), (7, 33), (8, 130), (13, 80), (20, 5), (35, 150))  # fmt: skip
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "-".join(filter(None, way)))
@@ -210,10 +199,8 @@ def test_nine_rows_and_more_are_in_bf16_where_a_processor_has_tiles(rng, m):
 
 
 def test_large_convolutions_are_in_bf16_where_a_processor_has_tiles(rng):
-    tiles, x = (
-        "tiles" in compiled.variants(compiled.isas()[0]),
-        rng.standard_normal((1, 160, 40, 40)),
-    )
+    tiles = "tiles" in compiled.variants(compiled.isas()[0])
+    x = rng.standard_normal((1, 160, 40, 40))
     for taps, stride in ((1, 1), (3, 2)) if tiles else ():
         w, g = rng.standard_normal((64, 160, taps, taps)).astype("f4"), rlx.Graph()
         xs, weight, more = g.input("x", x.shape), g.param("w", w.shape), {"padding": taps // 2}

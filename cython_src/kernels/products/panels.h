@@ -12,8 +12,7 @@ static const T *NAME(wide_panel)(const void *panels, int64_t index, int64_t dept
 }
 
 #ifdef SINGLE
-/* One row times a panel of 16-bit weights, or half of one, which are widened in registers. Two sums of each column alternate.
-   */
+/* One row times a panel of 16-bit weights, or half of one, widened in registers. Two sums of each column alternate. */
 #define HALF_ROW(name, held)                                                                       \
     static RLX_INLINE void row_of_##name(const float *a, const held *b, int64_t depth,             \
                                          const float *bias, float *c, const int vectors)           \

@@ -182,11 +182,8 @@ def rounded_rows(
     Returns:
         The rounded rows, and the parameters that products share with ``round_rows``.
     """
-    sizes = {
-        "m": m,
-        "k": k,
-        "bf16": smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0,
-    }
+    tiles = smallest(1, m // _TILE_ROWS) if emitter.limits.get(BF16) else 0
+    sizes = {"m": m, "k": k, "bf16": tiles}
     rows = emitter.temp(TensorType((m, rounded_bytes(k)), DType.U8))
     emitter.call("round_rows", [x], [rows], sizes if fewer else {**sizes, "m": m * sizes["bf16"]})
     return rows, sizes

@@ -28,9 +28,10 @@ _FULL_ROW, _SHORTEST_VECTOR = 3, 4
 _LANES, _SMALL_GROUPS = 8, (1, 2, 4)
 # Windows of a block: so many, fewer for windows of many runs or of runs that may be copied, and at least so many.
 _WINDOWS, _RUNS, _COPIED, _FEWEST = 192, 8192, 1 << 16, 12
-# From where on tiles of bf16 gain more than it takes to round windows: channels, outputs and multiplications. Most bytes of
-# rounded windows, which are made for the whole operand.
-_TILE_CHANNELS, _TILE_OUTPUTS, _TILE_PRODUCTS, _MOST_ROUNDED = 128, 32, 10_000_000, 16 << 20
+# From where on tiles of bf16 gain more than it takes to round windows: channels, outputs and multiplications.
+_TILE_CHANNELS, _TILE_OUTPUTS, _TILE_PRODUCTS = 128, 32, 10_000_000
+# Most bytes of all rounded windows, and, for a batch that a run decides, most windows that share an element.
+_MOST_ROUNDED, _MOST_SHARED = 16 << 20, 4
 # Channels up to which the taps of a row make one run, and elements of such a run.
 _FEW_CHANNELS, _LONGEST_RUN = 16, 2048
 
@@ -92,11 +93,13 @@ class LastConvolution(NamedTuple):
 
     def _suits_tiles(self) -> bool:
         """Returns whether it is large enough for a product of its windows in tiles of bf16."""
-        windows = estimated(self.batch * size(self.window.out))
-        k = size(self.window.kernel) * self.channels
+        whole, taps = self.batch * size(self.window.out), size(self.window.kernel)
+        windows, k = estimated(whole), taps * self.channels
         wide = self.channels >= _TILE_CHANNELS and self.outputs >= _TILE_OUTPUTS
         large = windows * k * self.outputs >= _TILE_PRODUCTS
-        fits = windows * rounded_bytes(k) <= _MOST_ROUNDED
+        shared = windows * taps / max(1, estimated(self.batch * size(self.window.dims)))
+        fits = shared <= _MOST_SHARED or not is_sized((whole,))
+        fits = fits and windows * rounded_bytes(k) <= _MOST_ROUNDED
         return bool(self.groups == 1 and self.dtype is DType.F32 and wide and large and fits)
 
     def _call_tiles(self, emitter: Emitter, operands: list[Any], result: Any) -> None:
@@ -109,8 +112,7 @@ class LastConvolution(NamedTuple):
             taps = size(self.window.kernel)
             params = {name: self.params[name] for name in WINDOW.fields}
             emitter.call("round_windows", [x], [rows], params)
-        act = "none" if residual else self.act
-        made = emitter.temp(result.type) if residual else result
+        act, made = ("none", emitter.temp(result.type)) if residual else (self.act, result)
         product = Product(windows, k, self.outputs, 1, (1,), (0,), (0,))
         sizes = product_params(product, self.dtype, act, transposed_b=True)
         call_product_cpu(emitter, [x, w, bias], made, {**sizes, "taps": taps}, rows)
