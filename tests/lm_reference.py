@@ -29,6 +29,25 @@ def erf(x):
     return np.vectorize(math.erf)(x)
 
 
+class KeptBlocks:
+    """Rounds the keys and values of a reference as a model did, each to a code that is nearest within the errors of f32.
+
+    Args:
+        states: The blocks of the model's layers in order, each ``[tokens, heads, bytes]``.
+    """
+
+    def __init__(self, states):
+        self._left = [decode_blocks(state, "Q8_0").swapaxes(0, 1) for state in states.values()]
+
+    def __call__(self, x):
+        kept = self._left.pop(0)
+        shape = *x.shape[:-1], -1, 32
+        blocks, codes = np.reshape(x, shape), np.reshape(kept, shape)
+        step = abs(blocks).max(-1, keepdims=True) / 127
+        assert (abs(codes - blocks) <= 0.51 * step).all()
+        return kept
+
+
 class Reference:
     """A model of a GGUF file.
 

@@ -164,8 +164,7 @@ NEAREST = np.array([2, 2, 0, 0, 2, 0, 2, 2, 1])
 @pytest.mark.webgpu
 def test_far_i64_indices_stay_out_of_range(webgpu):
     """The high word counts: an index of 2^32 does not become 0."""
-    x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    g = rlx.Graph()
+    x, g = np.arange(12, dtype=np.float32).reshape(3, 4), rlx.Graph()
     node, position = g.input("x", (3, 4)), g.input("at", FAR.shape, "i64")
     weights = g.constant(np.arange(12, dtype=np.float32).reshape(3, 4, 1))
     g.set_outputs([

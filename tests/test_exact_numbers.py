@@ -165,8 +165,7 @@ def test_an_index_out_of_range(name, known, device):
 @pytest.mark.parametrize("known", ["input", "constant"])
 def test_gather_nd_of_scalars_and_of_nothing(known, device):
     for x, index in ((np.float32([1, 2, 3]), [1]), (np.zeros((3, 0), np.float32), [[1]])):
-        i = np.array(index, np.int64)
-        g = rlx.Graph()
+        i, g = np.array(index, np.int64), rlx.Graph()
         node = g.gather_nd(
             g.input("x", x.shape) if known == "input" else g.constant(x),
             g.input("i", i.shape, "i64") if known == "input" else g.constant(i),

@@ -127,8 +127,7 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     monkeypatch.setenv("RLX_VARIANT", f"matmul={variant}")
     a = rng.normal(size=(batch, m, k)).astype(np.float32)
     b = rng.normal(size=(batch, k, n)).astype(np.float32)
-    bias = rng.normal(size=n).astype(np.float32)
-    g = rlx.Graph()
+    bias, g = rng.normal(size=n).astype(np.float32), rlx.Graph()
     left, right = g.input("a", a.shape), g.input("b", b.shape)
     transposed = g.input("t", (batch, n, k))
     c = g.input("c", (n,))
@@ -230,8 +229,7 @@ def test_every_variant_of_rows_by_expert(variant, m, k, n, experts, webgpu, monk
 def test_a_nan_stays_in_the_row_of_its_expert(webgpu, rng):
     x, w = rng.normal(size=(90, 32)).astype(np.float32), np.ones((3, 32, 68), np.float32)
     x[7, 3], w[1, 2, 5] = np.nan, np.inf
-    idx = np.arange(90, dtype=np.int32) % 3
-    g = rlx.Graph()
+    idx, g = np.arange(90, dtype=np.int32) % 3, rlx.Graph()
     operands = g.input("x", x.shape), g.input("w", w.shape), g.input("idx", (90,), "i32")
     g.set_outputs([g.grouped_matmul(*operands)])
     with rlx.compile(g, webgpu) as compiled:

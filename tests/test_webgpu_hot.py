@@ -232,8 +232,7 @@ def test_feeds(way):
     single.write_input(1, np.full(5, 10, np.float32))
     single.write_input(2, np.arange(3))
     single.bind(Binding(residents=(0, 1, 2), feeds=((0, 0), (1, 1), (2, 2))))
-    before = single.moved()
-    values = (0.0, 10.0)
+    before, values = single.moved(), (0.0, 10.0)
     for _ in range(5):
         run(single, outputs=[3])
         values = values[1], values[0] + 1

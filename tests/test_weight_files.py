@@ -249,8 +249,7 @@ def test_gguf_equals_the_gguf_package(tmp_path):
 def test_products_by_packed_tensors(save, kind, place, request):
     place = request.getfixturevalue("webgpu") if place == "webgpu" else place
     raw = files.gguf({}, {"w": files.blocks(scrambled_blocks(kind, 3, 512), kind)})
-    tensor = rlx.gguf.load(save(raw)).tensors["w"]
-    g = rlx.Graph()
+    tensor, g = rlx.gguf.load(save(raw)).tensors["w"], rlx.Graph()
     w = g.param("w", tensor.packed.shape, "u8", tensor.packed)
     g.set_outputs([g.dequant_matmul(g.input("x", (2, 512)), w, tensor.type)])
     x = np.float32(np.sin(np.arange(1024))).reshape(2, 512)

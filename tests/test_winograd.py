@@ -33,8 +33,7 @@ def exactly(x, w, bias, groups, padding, dilation=1):
     """The sums in float64."""
     g = rlx.Graph()
     b = None if bias is None else g.constant(bias.astype(np.float64))
-    weight = g.constant(w.astype(np.float64))
-    x = x.astype(np.float64)
+    weight, x = g.constant(w.astype(np.float64)), x.astype(np.float64)
     attrs = {"padding": padding, "dilation": dilation, "groups": groups}
     g.set_outputs([g.conv2d(g.input("x", x.shape, "f64"), weight, b, **attrs)])
     with rlx.compile(g, "reference") as compiled:

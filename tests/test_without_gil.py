@@ -46,8 +46,7 @@ def work(at):
     x = g.input("x", (4, 8 + at % 3))
     g.set_outputs([g.softmax(x), x * g.constant(np.float32(at))])
     given = np.arange(4 * (8 + at % 3), dtype=np.float32).reshape(4, -1)
-    expected = rlx.compile(g, "reference").run({"x": given})
-    compiled = rlx.compile(g, device)
+    expected, compiled = rlx.compile(g, "reference").run({"x": given}), rlx.compile(g, device)
     for one in (compiled, compiled.clone()):
         for found, right in zip(one.run({"x": given}), expected, strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from operator import is_not
 from typing import Any, Self
 
 from rlx._ext.program import RunSizes
@@ -23,7 +24,15 @@ def at(value: Any, sizes: Sizes) -> Any:
     """A size, or a tuple of sizes, for values of dims; anything else as it is."""
     if isinstance(value, SizeExpr | Ratio):
         return value.value(sizes)
-    return tuple(at(item, sizes) for item in value) if isinstance(value, tuple | list) else value
+    if not isinstance(value, tuple | list):
+        return value
+    result = tuple([at(item, sizes) for item in value])
+    return result if any(map(is_not, result, value)) else value
+
+
+def static_type(type: TensorType, sizes: Sizes) -> TensorType:
+    """A type for values of dims."""
+    return TensorType(at(type.shape, sizes), type.dtype)
 
 
 class SizedSchedule:
@@ -90,7 +99,7 @@ class SizedSchedule:
 
     def types(self, sizes: Sizes) -> list[TensorType]:
         """The types of the inputs, then of the outputs."""
-        return [TensorType(at(type.shape, sizes), type.dtype) for type in self._types]
+        return [static_type(type, sizes) for type in self._types]
 
     def _run_sizes(self, program: SizeProgram) -> RunSizes:
         """Returns the sizes of a run, which the shapes of inputs show, and a table of a program of numbers for them.

@@ -382,7 +382,8 @@ class Graph(Dims, Builders, metaclass=Methods):
             source = caller()
         node = Node(self, opdef, tuple(inputs), normal, types, _text(name, opdef.name), source)
         node.name = name or f"{opdef.name}_{node.id}"
-        node.given = given
+        if given is not None and any(given.get(key) is not item for key, item in normal.items()):
+            node.given = given
         return self._append(node)
 
     def copy_node(self, node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -401,9 +402,7 @@ class Graph(Dims, Builders, metaclass=Methods):
             if new.graph is not self or new.types != old.types:
                 return self.add_node(node.opdef, inputs, node.attrs, node.name, node.source)
         checkpoint()
-        copied = Node(
-            self, node.opdef, inputs, dict(node.attrs), node.types, node.name, node.source
-        )
+        copied = Node(self, node.opdef, inputs, node.attrs, node.types, node.name, node.source)
         return self._append(copied)
 
     def stand_in(self, op: str, name: str, node: Node) -> Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,18 +38,11 @@ def _same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    kinds: dict[type, Callable[[Any, Any], bool]] = {tuple: _same_items, np.ndarray: _same_arrays}
     if isinstance(a, SizeExpr):
         return bool(a.terms == b.terms)
-    if type(a) in kinds:
-        return kinds[type(a)](a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray):
+        few = a.size <= _FEW and a.shape == b.shape and a.dtype == b.dtype
+        return bool(few and a.tobytes() == b.tobytes())
     return isinstance(a, int | float | str) and bool(a == b)
-
-
-def _same_items(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return len(a) == len(b) and all(map(_same, a, b))
-
-
-def _same_arrays(a: Any, b: Any) -> bool:
-    few = a.size <= _FEW and a.shape == b.shape and a.dtype == b.dtype
-    return bool(few and a.tobytes() == b.tobytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, Self
 
 from rlx._ext.program import RunSizes, SizeSteps
@@ -12,7 +13,7 @@ from rlx.abi.kernels import KERNELS
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.linker import Share
 from rlx.backends.cpu.split import flushes, split_of
-from rlx.backends.sized_schedule import SizedSchedule, Sizes, at
+from rlx.backends.sized_schedule import SizedSchedule, Sizes, at, static_type
 from rlx.errors import UnknownSizeError
 from rlx.ir.opdef import TensorType
 from rlx.ir.plan import ARENA, KernelCall, Schedule, Value
@@ -138,10 +139,8 @@ class SizedCalls(SizedSchedule):
 
     def _made_static(self, sizes: Sizes) -> Schedule:
         """The schedule with numbers in place of dims."""
-        values = [
-            Value(v.id, TensorType(at(v.type.shape, sizes), v.type.dtype), v.kind, v.name, v.array)
-            for v in self.schedule.values
-        ]
+        types = {v.type: static_type(v.type, sizes) for v in self.schedule.values}
+        values = [Value(v.id, types[v.type], v.kind, v.name, v.array) for v in self.schedule.values]
         result = Schedule(values)
         for call, fields in zip(self.schedule.calls, self._params, strict=True):
             signature = KERNELS.get(call.kernel)
@@ -150,16 +149,16 @@ class SizedCalls(SizedSchedule):
                 count = upper_bound(scratch.type.size, self.most)
                 assert count is not None
                 values[scratch.id].type = TensorType((max(count, 0),), scratch.type.dtype)
-            params = {name: at(value, sizes) for name, value in fields.items()}
+            params: Mapping[str, Any] = {name: at(value, sizes) for name, value in fields.items()}
+            if all(map(is_, params.values(), fields.values())):
+                params = fields  # most calls; a model has thousands
             operands = tuple(None if v is None else values[v.id] for v in call.inputs)
             results_of = tuple(values[v.id] for v in call.outputs)
             made = operands, results_of, params, call.work, call.node, call.in_place, call.unit
             result.calls.append(KernelCall(call.kernel, *made))
         result.inputs = [values[v.id] for v in self.schedule.inputs]
         result.outputs = [values[v.id] for v in self.schedule.outputs]
-        result.output_types = [
-            TensorType(at(type.shape, sizes), type.dtype) for type in self.schedule.output_types
-        ]
+        result.output_types = [static_type(type, sizes) for type in self.schedule.output_types]
         result.params = {name: values[v.id] for name, v in self.schedule.params.items()}
         result.loops = list(self.schedule.loops)
         return result
