@@ -23,10 +23,9 @@ def talk(path, monkeypatch, capsys):
 
     def talk(*lines, options=()):
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        code = main(
-            ["lm", "chat", path, "--device", "cpu", "--max-tokens", "5", "--seed", "1", *options]
-        )
-        return code, *capsys.readouterr()
+        # One precision for prompts and steps: a message that is taken back leaves what was computed.
+        settings = "--device cpu --precision int8 --max-tokens 5 --seed 1".split()
+        return main(["lm", "chat", path, *settings, *options]), *capsys.readouterr()
 
     return talk
 

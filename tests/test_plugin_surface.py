@@ -186,7 +186,6 @@ def test_a_precision_is_taken_or_refused_by_name(partial):
         ("npu", "tf32"),
         ("npu", "f16"),
         ("cpu", "tf32"),
-        ("cpu", "bf16"),
         ("reference", "bf16"),
     ):
         with pytest.raises(rlx.CompileError, match=precision) as caught:
