@@ -73,35 +73,25 @@ typedef struct {
     rlx_range pieces, rows, columns;
 } rlx_block;
 
-extern void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide);
+typedef void rlx_cut(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide);
+extern rlx_cut rlx_part_of_block, rlx_part_of_tiles;
 
-static inline rlx_block rlx_share_block(const rlx_call *call, int64_t pieces, int64_t rows,
-                                        int64_t columns, int64_t tall, int64_t wide)
+static RLX_INLINE rlx_block rlx_share_by(rlx_cut *cut, const rlx_call *call, int64_t pieces, int64_t rows, int64_t columns,
+                                         int64_t tall, int64_t wide)
 {
     rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
     if (RLX_UNLIKELY(call->parts > 1)) {
         rlx_block own = block; /* a copy, so that `block` itself stays in registers */
-        rlx_part_of_block(&own, call, tall, wide);
+        cut(&own, call, tall, wide);
         block = own;
     }
     return block;
 }
+#define rlx_share_block(...) rlx_share_by(rlx_part_of_block, __VA_ARGS__)
 
 /* The same for products, each of whose results reads a row of one operand and a column of another: a part is a tile,
    since a tile of as many rows as columns reads least. Pieces are shared if there are enough of them. */
-extern void rlx_part_of_tiles(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide);
-
-static inline rlx_block rlx_share_tiles(const rlx_call *call, int64_t pieces, int64_t rows,
-                                        int64_t columns, int64_t tall, int64_t wide)
-{
-    rlx_block block = {{0, pieces}, {0, rows}, {0, columns}};
-    if (RLX_UNLIKELY(call->parts > 1)) {
-        rlx_block own = block; /* a copy, so that `block` itself stays in registers */
-        rlx_part_of_tiles(&own, call, tall, wide);
-        block = own;
-    }
-    return block;
-}
+#define rlx_share_tiles(...) rlx_share_by(rlx_part_of_tiles, __VA_ARGS__)
 
 /* Calls whose steps need the results of the step before are made by a team: all threads of it run the kernel, and the
    work of each phase is cut into tasks. A phase ends when all of its tasks are made. The tasks of threads that have not
