@@ -54,27 +54,15 @@ cdef extern from "call.h" nogil:
 
 cdef extern from "parallel.h" nogil:
     struct rlx_split:
-        rlx_kernel kernel
-        int64_t parts
-        int64_t threads
-        int64_t tasks
-        int64_t spin
-        char* scratch[4]
-        int64_t apart
-        int64_t flush
-        int64_t rows
-        int64_t index
-        int64_t words
-        int64_t ins "in"[8]
-        int64_t outs "out"[4]
+        pass
 
-    int rlx_parallel(const rlx_call*) noexcept nogil
-    int rlx_alone(const rlx_call*) noexcept nogil
-    void rlx_parallel_copy(void*, const void*, int64_t, int64_t, int64_t) noexcept nogil
+    int64_t rlx_parallel_run(const rlx_call*, int64_t, int*) noexcept nogil
+    void rlx_parallel_copy(void*, const void*, int64_t, int64_t) noexcept nogil
     void rlx_parallel_init()
-    int64_t rlx_parallel_started()
-    int64_t rlx_parallel_phases()
-    int64_t rlx_parallel_held_up()
+    ctypedef struct rlx_pool_counts:
+        int64_t started, phases, held_up
+
+    rlx_pool_counts rlx_parallel_counts()
 
 cdef extern from "floats.h" nogil:
     ctypedef unsigned int rlx_floats

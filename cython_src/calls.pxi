@@ -76,12 +76,11 @@ cdef class Calls:
 
     Args:
         calls: ``(kernel address, input addresses, output addresses, int64 parameters, name, split)``. A
-            split is None, or the address of the kernel that has threads share the call, and the fields of
-            ``struct rlx_split`` (parallel.h) behind its kernel.
+            split is None, or the words of ``struct rlx_split`` (parallel.h); those that lack are 0.
         slots: Address of every input of the graph, then of every output, that calls may find elsewhere as
             well; 0 for others. An address that stands twice counts where it stands first.
         keep: Objects that own the memory at the addresses.
-        sized: ``(call, field of its split or "", word, register, register of a denominator or -1)``: numbers of parameters,
+        sized: ``(call, whether in its split, word, register, register of a denominator or -1)``: numbers of parameters,
             and of splits, that ``write`` takes from the registers of a ``SizeSteps``. A denominator makes it a double.
     """
 
@@ -104,10 +103,8 @@ cdef class Calls:
         self.names = [call[4] for call in calls]
         self._keep = (keep, [call[3] for call in calls])
         self.rows = <rlx_call*>calloc(max(1, self.count), sizeof(rlx_call))
-        if self.rows == NULL:
-            raise MemoryError()
         self._splits = <rlx_split*>calloc(max(1, self.count), sizeof(rlx_split))
-        if self._splits == NULL:
+        if self.rows == NULL or self._splits == NULL:
             raise MemoryError()
         for index, (kernel, inputs, outputs, params, _, split) in enumerate(calls):
             if len(inputs) > RLX_INPUTS or len(outputs) > RLX_OUTPUTS:
@@ -119,7 +116,9 @@ cdef class Calls:
             self.rows[index].fn = <rlx_kernel><void*>address
             self.rows[index].parts = 1
             if split is not None:
-                self._share(index, split)
+                self.rows[index].split = &self._splits[index]
+                for k, value in enumerate(split):
+                    (<int64_t*>&self._splits[index])[k] = value
             for k, value in enumerate(inputs):
                 address = value
                 self.rows[index].ins[k] = <void*>address
@@ -153,24 +152,6 @@ cdef class Calls:
         free(self._starts)
         free(self._sized)
 
-    cdef _share(self, Py_ssize_t index, tuple described):
-        """From now on the pool makes a call."""
-        cdef rlx_split* split = &self._splits[index]
-        cdef uintptr_t address
-        cdef Py_ssize_t k
-        address = described[0]
-        self.rows[index].fn, split.kernel = <rlx_kernel><void*>address, self.rows[index].fn
-        split.parts, split.threads, split.spin, scratch, split.apart, split.flush = described[1:7]
-        split.tasks, split.rows, split.index, split.words, inputs, outputs = described[7:]
-        for k, value in enumerate(inputs):
-            split.ins[k] = value
-        for k, value in enumerate(outputs):
-            split.outs[k] = value
-        for k, value in enumerate(scratch):
-            address = value
-            split.scratch[k] = <char*>address
-        self.rows[index].split = split
-
     cdef int _place_sizes(self, sized) except -1:
         """Notes the places of numbers that depend on sizes."""
         cdef Py_ssize_t index, call, word
@@ -179,10 +160,8 @@ cdef class Calls:
         self._sized = <rlx_size_place*>calloc(max(1, self._sized_count), sizeof(rlx_size_place))
         if self._sized == NULL:
             raise MemoryError()
-        for index, (call, field, word, above, below) in enumerate(sized):
-            where = <int64_t*>self.rows[call].p + word
-            if field:
-                where = _split_field(&self._splits[call], field, word)
+        for index, (call, of_split, word, above, below) in enumerate(sized):
+            where = (<int64_t*>&self._splits[call] if of_split else <int64_t*>self.rows[call].p) + word
             self._sized[index] = rlx_size_place(where, above, below)
         return 0
 
@@ -230,22 +209,3 @@ cdef class Calls:
         cdef Py_ssize_t index
         for index in range(self._starts[which], self._starts[which + 1]):
             self._spots[index][0] = address
-
-
-cdef int64_t* _split_field(rlx_split* split, str field, Py_ssize_t index) except NULL:
-    """A field of a split that may depend on sizes; ``index`` is for fields of several numbers."""
-    if field == "inputs":
-        return &split.ins[index]
-    if field == "outputs":
-        return &split.outs[index]
-    if field == "flush":
-        return &split.flush
-    if field == "parts":
-        return &split.parts
-    if field == "threads":
-        return &split.threads
-    if field == "tasks":
-        return &split.tasks
-    if field == "rows":
-        return &split.rows
-    raise KeyError(field)

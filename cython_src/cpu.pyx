@@ -5,17 +5,13 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memset
 
 from _types cimport (
-    rlx_alone,
     rlx_call,
     rlx_kernel,
     rlx_named_kernel,
-    rlx_named_loop,
-    rlx_parallel,
     rlx_parallel_copy,
-    rlx_parallel_held_up,
+    rlx_parallel_counts,
     rlx_parallel_init,
-    rlx_parallel_phases,
-    rlx_parallel_started,
+    rlx_parallel_run,
     rlx_table,
     rlx_table_avx2,
     rlx_table_avx512,
@@ -26,34 +22,14 @@ from _types cimport (
 rlx_parallel_init()
 
 
-def parallel_kernel():
-    """Address of the kernel that has several threads make a call, as its ``rlx_split`` says (parallel.h)."""
-    return <uintptr_t><void*>rlx_parallel
+def pool():
+    """Addresses of ``rlx_parallel_run`` and of ``rlx_parallel_copy`` (parallel.h)."""
+    return <uintptr_t><void*>rlx_parallel_run, <uintptr_t><void*>rlx_parallel_copy
 
 
-def alone_kernel():
-    """Address of the kernel that makes a call on its caller's thread, as its ``rlx_split`` says (parallel.h)."""
-    return <uintptr_t><void*>rlx_alone
-
-
-def parallel_copy():
-    """Address of ``rlx_parallel_copy`` (parallel.h), which copies bytes on several threads."""
-    return <uintptr_t><void*>rlx_parallel_copy
-
-
-def started_threads():
-    """Threads that the pool has started in this process; they sleep until there is work."""
-    return rlx_parallel_started()
-
-
-def team_phases():
-    """Phases that teams of threads have gone through in this process."""
-    return rlx_parallel_phases()
-
-
-def held_up_calls():
-    """Calls of this process that waited long for a thread in the middle of its part, and left threads out then."""
-    return rlx_parallel_held_up()
+def pool_counts():
+    """Threads of the pool, phases of their teams, and waits for a late one, in this process: ``struct rlx_pool_counts``."""
+    return rlx_parallel_counts()
 
 
 cdef const rlx_table* _table(str isa) except NULL:
@@ -73,9 +49,8 @@ def isas():
     return [name for name in ("avx512", "avx2", "neon", "plain") if _table(name).usable()]
 
 
-def kernels(str isa):
-    """Addresses of the kernels by name, for one instruction set."""
-    cdef const rlx_named_kernel* row = _table(isa).kernels
+cdef dict _addresses(const rlx_named_kernel* row):
+    """Addresses of functions by name."""
     result = {}
     while row.name != NULL:
         result[row.name.decode()] = <uintptr_t><void*>row.function
@@ -100,14 +75,14 @@ def call_once(uintptr_t kernel, uintptr_t source, uintptr_t target, uintptr_t pa
         (<rlx_kernel>kernel)(&call)
 
 
+def kernels(str isa):
+    """Addresses of the kernels by name, for one instruction set."""
+    return _addresses(_table(isa).kernels)
+
+
 def loops(str isa):
     """Addresses of the elementwise loops by name, for one instruction set."""
-    cdef const rlx_named_loop* row = _table(isa).loops
-    result = {}
-    while row.name != NULL:
-        result[row.name.decode()] = <uintptr_t><void*>row.function
-        row += 1
-    return result
+    return _addresses(<const rlx_named_kernel*>_table(isa).loops)
 
 
 cdef extern from "processor.h":

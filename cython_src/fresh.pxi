@@ -1,6 +1,7 @@
 # Part of program.pyx: arrays that a run returns, in memory that is used again when the arrays are gone.
 
-ctypedef void (*rlx_copier)(void*, const void*, int64_t, int64_t, int64_t) noexcept nogil
+ctypedef int64_t (*rlx_runner)(const rlx_call*, int64_t, int*) noexcept nogil
+ctypedef void (*rlx_copier)(void*, const void*, int64_t, int64_t) noexcept nogil
 
 cdef enum:
     # From this many bytes on a run by name reads an argument where it is, and writes an output where it is returned.

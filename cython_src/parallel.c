@@ -1,17 +1,20 @@
-/* The thread pool of parallel.h. Each thread has a share of the parts of a call, and takes them one at a time; when they
-   are gone it takes those of others, so that a thread that is held up by another process makes fewer. The caller never
-   waits for a thread that has not begun; one that wakes up late finds the call gone. An idle thread spins for a while, if
-   it has a core for that, and then sleeps: within a graph the next call comes soon, and a core that sleeps takes as long
-   to wake. Without threads (system_threads.h) callers work alone. A team (call.h) is made of the same threads: each takes
-   one part, which goes through all phases. */
+/* The thread pool of parallel.h. A run of calls is made step by step: a step is a call that threads share, and the calls
+   behind it that one thread makes. Each thread has a share of the parts of a step, and takes them one at a time; when they are
+   gone it takes those of others, so that a thread that is held up by another process makes fewer. Who makes the last part
+   begins the next step, so that a run goes on while its caller is held up. A thread that has nothing left to do stops one that
+   is late in the middle of its part, and makes that part itself (stopping.h). An idle thread spins for a while, and then sleeps: within a
+   graph the next step comes soon, and a core that sleeps takes as long to wake. A team (call.h) is made of the same threads:
+   each takes one part, which goes through all phases. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* affinities */
 #endif
 #include "parallel.h"
 #include "clock.h"
 #include "floats.h"
+#include "stopping.h"
 #include "system_threads.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #ifdef __linux__
@@ -20,17 +23,12 @@
 #define AFFINITIES
 #endif
 
-/* How a call treats subnormal numbers: as its caller does, or without those among its operands. */
-static rlx_floats floats_of(const rlx_call *call)
+/* Makes a call on this thread. */
+static int make_alone(const rlx_call *call)
 {
-    return rlx_floats_get() | (call->split->flush ? RLX_FLOATS_OPERANDS : 0);
-}
-
-int rlx_alone(const rlx_call *call)
-{
-    if (!call->split->flush) return call->split->kernel(call);
-    const rlx_floats before = rlx_floats_enter(floats_of(call));
-    const int status = call->split->kernel(call);
+    if (!call->split || !call->split->flush) return call->fn(call);
+    const rlx_floats before = rlx_floats_enter(rlx_floats_get() | RLX_FLOATS_OPERANDS);
+    const int status = call->fn(call);
     rlx_floats_set(before);
     return status;
 }
@@ -46,101 +44,73 @@ static int copy_part(const rlx_call *call)
     return RLX_OK;
 }
 
-void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads, int64_t spin)
+void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads)
 {
     const int64_t units = nbytes / COPY_UNIT, all = threads < units ? threads : units;
-    struct rlx_split split = {.kernel = copy_part, .parts = units < 4 * all ? units : 4 * all, .threads = all, .spin = spin};
-    const rlx_call call = {.fn = rlx_parallel, .in = {(void *)from}, .out = {to}, .p = &nbytes, .parts = 1, .split = &split};
-    if (all < 2)
-        copy_part(&call);
-    else
-        rlx_parallel(&call);
+    struct rlx_split split = {.parts = units < 4 * all ? units : 4 * all, .threads = all};
+    const rlx_call call = {.fn = copy_part, .in = {(void *)from}, .out = {to}, .p = &nbytes, .parts = 1, .split = &split};
+    int status;
+    rlx_parallel_run(&call, 1, &status);
 }
 
-#ifdef RLX_NO_THREADS
-
-void rlx_parallel_init(void) {}
-int64_t rlx_parallel_started(void) { return 0; }
-int64_t rlx_parallel_phases(void) { return 0; }
-int64_t rlx_parallel_held_up(void) { return 0; }
-int rlx_parallel(const rlx_call *call) { return rlx_alone(call); }
-int64_t rlx_tasks(const rlx_call *call) { return 1; }
-void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context) { task(context, 0); }
-
-#else
-
-#include <stdatomic.h>
-
 #define MOST_THREADS 1024
-#define SHARES 64
+#define MOST_PARTS (16 * MOST_THREADS)
 #define SPIN_NS 100000
-/* A thread is held up if the caller waits for it so many times as long as a part takes, and so many nanoseconds. */
-#define HELD_UP_PARTS 3
-#define HELD_UP_NS 200000
-/* Threads are left out where calls lose more than this part of their time to threads that are held up. Calls count half
-   as much after each WINDOW_NS of them, and BEFORE_NS without a loss are assumed before the first one: a single pause does
-   not matter, and on many processors there is always one now and then. */
-#define LOST_PART 4
-#define WINDOW_NS 40000000
-#define BEFORE_NS 10000000
-/* Nanoseconds after which one more thread is tried, at first and at most. */
-#define TRY_NS 10000000
-#define LONGEST_TRY_NS 80000000
+/* A thread is late if it makes something for twice as long as that usually takes, and for so many nanoseconds more. */
+#define LATE_NS 10000
 
-/* A counter with a line of the cache of its own. */
+/* What a thread does: nothing, or it looks for work, or it makes a part, or a task of a team: the number of the step or
+   phase, and in so many bits that of the part or task. There is also RLX_STOPPED. Phases count on from PHASES. */
+enum { OUTSIDE, INSIDE, ITEM_BITS = 20 };
+#define PHASES ((int64_t)1 << 42)
+
+/* A thread, in a line of the cache of its own. The records of calls name it where it makes the call with a team. */
+struct rlx_team {
+    _Atomic int64_t state, since; /* what it does, and from when on it makes that */
+    char rest[48];
+};
+
+/* A counter with a line of its own. */
 typedef struct {
     _Atomic int64_t count;
     char rest[56];
 } rlx_counter;
 
-/* A team. */
-struct rlx_team {
-    rlx_counter tasks[RLX_TEAM]; /* the phase of which the task is the next to be made */
-    _Atomic int64_t made;        /* tasks of all phases */
-    _Atomic int64_t lost;        /* the longest that a thread waited for a task that another one had begun, in nanoseconds */
-};
-
-/* A call in progress; it is on the caller's stack. */
-typedef struct {
-    const rlx_call *call;
-    struct rlx_team *team;
-    int64_t shares;            /* parts are in so many shares */
-    rlx_counter given[SHARES]; /* parts of each share that are handed out */
-    _Atomic int status;
-    rlx_floats floats; /* how all threads treat subnormal numbers */
-} rlx_job;
-
-/* A thread joins a job in three steps: it says that it is inside, reads the job, and takes parts if there is one. The
-   caller withdraws the job first and waits for those inside afterwards, so that each thread either finds no job or is
-   waited for. No lock is taken unless a thread sleeps, and each thread writes a line of its own: a line that all of them
-   write goes from one core to the next, which takes longer than a small part.
+/* A thread makes parts in three steps: it says that it is inside, reads the call, and takes parts if there is one. Who ends the
+   run withdraws the call, and the caller waits for those inside then, so that each thread either finds no call or is waited
+   for. No lock is taken unless a thread sleeps, and each thread writes a line of its own: a line that all of them write goes
+   from one core to the next, which takes longer than a small part.
 
    Both sides write first and look at what the other one wrote afterwards. They write by exchanges: x86 has one instruction
    for these and for stores that keep such an order, while qemu 7.2 lets loads pass the stores of ARM that do. */
 #define WRITE_FIRST(place, value) ((void)atomic_exchange(&(place), value))
 
 static struct {
-    _Atomic(rlx_job *) job; /* the job that threads may join; NULL between calls */
-    _Atomic int64_t seats;  /* threads that may join it, with the caller */
-    char rest[64];          /* those who wait read the lines above; those who join write the next ones */
-    rlx_counter inside[MOST_THREADS]; /* by seat: whether the thread looks at the job or works on it */
-    _Atomic int busy;       /* a caller has the pool */
+    _Atomic int64_t step;  /* the number of the step, since the process began */
+    _Atomic int64_t seats; /* threads that may make its parts, with the caller; 0 between runs */
+    char rest[64];         /* those who wait read the lines above */
+    _Atomic(const rlx_call *) calls; /* of the run; NULL between runs */
+    int64_t first, end;             /* the step that the first one would be, and the one behind all, then behind those made */
+    rlx_floats floats;              /* how the run treats subnormal numbers */
+    _Atomic int status;             /* of the run */
+    _Atomic int64_t usual;          /* nanoseconds of its longest part the time before; 0 if it was never made */
+    _Atomic int64_t patience;       /* how many more pass until a thread is late */
+    rlx_counter made;               /* parts of the step */
+    _Atomic int64_t longest;        /* nanoseconds of the longest one */
+    _Atomic int64_t taken[MOST_PARTS]; /* the latest step that had the part of this number taken */
+    struct rlx_team inside[MOST_THREADS]; /* by seat */
+    rlx_counter tasks[RLX_TEAM]; /* the phase of which the task of a team is the next to be made */
+    _Atomic int64_t tasks_made;  /* of all phases */
+    int64_t phase;               /* the number of the first phase of the step */
+    _Atomic int busy;        /* a caller has the pool */
     _Atomic int64_t started;
-    _Atomic int64_t phases; /* that teams have gone through, since the process began */
-    _Atomic int64_t held_up; /* calls that waited for a thread that was held up, since then */
-    rlx_mutex mutex;        /* of those who sleep */
-    rlx_condition done;     /* the caller sleeps until nobody is inside */
-    _Atomic int waiting;    /* it does */
-    rlx_condition work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a job */
+    _Atomic int64_t phases;  /* that teams have gone through, since the process began */
+    _Atomic int64_t held_up; /* threads that were late, since then */
+    rlx_mutex mutex;         /* of those who sleep */
+    rlx_condition work[MOST_THREADS]; /* each thread of the pool sleeps by itself until there is a step */
     _Atomic char asleep[MOST_THREADS];
-#ifdef AFFINITIES
-    rlx_thread threads[MOST_THREADS];
-    int avoided; /* the processor that the threads avoid, -1 for none */
-#endif
-    /* Facts about other processes, for the owner of the pool. */
-    int64_t spent, lost;  /* nanoseconds of the latest calls, and what they lost to threads that were held up */
-    int64_t limit;        /* threads that a call is given at most; 0 for no limit */
-    int64_t since, pause; /* when the limit was changed, and how long until it is raised */
+    rlx_thread threads[MOST_THREADS]; /* by seat */
+    _Atomic int avoided; /* the processor that the threads avoid, -1 for none */
 } pool;
 
 static inline void pause_briefly(void)
@@ -152,35 +122,93 @@ static inline void pause_briefly(void)
 #endif
 }
 
+/* The call of a step, while its run goes on. */
+static inline const rlx_call *call_of(int64_t step) { return pool.calls + (step - pool.first); }
+
+/* Whether a part of a call can be made again after a thread has made some of it: no part may change what it reads. */
+static int again(const rlx_call *call)
+{
+    int result = !call->split->once;
+    for (int k = 0; k < RLX_OUTPUTS; k++)
+        for (int i = 0; i < RLX_INPUTS; i++) result &= !call->out[k] || call->out[k] != call->in[i];
+    return result;
+}
+
+/* Whether threads share a call with a split. */
+static inline int shared(const struct rlx_split *split) { return split->threads > 1 && split->parts <= MOST_PARTS; }
+
+/* Goes from one state to another. If the thread was stopped instead, it leaves its work here. */
+static void change(struct rlx_team *own, int64_t from, int64_t to)
+{
+    if (!atomic_compare_exchange_strong(&own->state, &from, to))
+        for (;;) rlx_nap();
+}
+
+/* Makes a task that the thread has taken. It can be stopped at it, but not before. */
+static void make_task(struct rlx_team *own, int64_t phase, int64_t number, rlx_task task, void *context)
+{
+    const int64_t state = (pool.phase + phase) << ITEM_BITS | number;
+    atomic_store_explicit(&own->since, rlx_clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&own->state, state, memory_order_release);
+    task(context, number);
+    change(own, state, INSIDE);
+    atomic_fetch_add(&pool.tasks_made, 1);
+}
+
+/* Takes a part of a step, or a task of a phase, from a thread that is late, and returns its number; -1 if no thread is, or if
+   that may not be. `twice` is twice the usual time. After each one the others get longer, so that one of them ends. */
+static int64_t take_late(const rlx_call *call, int64_t number, int64_t twice)
+{
+    const int64_t latest = rlx_clock_ns() - pool.patience - twice;
+    for (int64_t seat = 0; seat <= pool.started; seat++) {
+        int64_t state = pool.inside[seat].state;
+        if (state >> ITEM_BITS != number || pool.inside[seat].since > latest) continue;
+        pool.held_up++;
+        if (!again(call) || !rlx_can_stop()) return -1;
+        if (!atomic_compare_exchange_strong(&pool.inside[seat].state, &state, RLX_STOPPED)) continue;
+        pool.patience *= 2;
+        rlx_stop(pool.threads[seat], &pool.inside[seat].state);
+        return state - (number << ITEM_BITS);
+    }
+    return -1;
+}
+
 int64_t rlx_tasks(const rlx_call *call) { return call->team ? call->split->tasks : 1; }
 
 void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context)
 {
-    struct rlx_team *team = call->team;
-    if (!team) {
+    if (!call->team) {
         task(context, 0);
         return;
     }
-    const int64_t tasks = call->split->tasks, all = (phase + 1) * tasks;
+    struct rlx_team *const member = call->team;
+    const int64_t tasks = call->split->tasks, all = (phase + 1) * tasks, part = pool.step << ITEM_BITS | call->part;
+    const int64_t began = rlx_clock_ns();
+    change(member, part, INSIDE);
     if (call->part == 0) atomic_fetch_add_explicit(&pool.phases, 1, memory_order_relaxed);
     /* Each thread begins with the same task in every phase, since its data is in the cache then. */
-    for (int64_t i = 0; i < tasks && atomic_load_explicit(&team->made, memory_order_acquire) < all; i++) {
+    for (int64_t i = 0; i < tasks && atomic_load_explicit(&pool.tasks_made, memory_order_acquire) < all; i++) {
         const int64_t own = (call->part + i) % tasks;
         int64_t next = phase;
-        if (atomic_load_explicit(&team->tasks[own].count, memory_order_relaxed) != phase) continue;
-        if (!atomic_compare_exchange_strong(&team->tasks[own].count, &next, phase + 1)) continue;
-        task(context, own);
-        atomic_fetch_add(&team->made, 1);
+        if (atomic_load_explicit(&pool.tasks[own].count, memory_order_relaxed) != phase) continue;
+        if (!atomic_compare_exchange_strong(&pool.tasks[own].count, &next, phase + 1)) continue;
+        make_task(member, phase, own, task, context);
     }
-    const int64_t began = rlx_clock_ns(), until = call->split->spin ? began + SPIN_NS : 0;
-    int naps = 0;
-    for (int64_t turns = 1; atomic_load_explicit(&team->made, memory_order_acquire) < all; turns++)
-        if (!until || (turns % 32 == 0 && rlx_clock_ns() > until)) rlx_nap(), naps = 1;
-        else pause_briefly();
-    if (!naps) return;
-    const int64_t waited = rlx_clock_ns() - began;
-    int64_t lost = team->lost;
-    while (waited > HELD_UP_NS && waited > lost && !atomic_compare_exchange_weak(&team->lost, &lost, waited));
+    member->state = part;
+    const int64_t waits = rlx_clock_ns();
+    for (int64_t turns = 1; atomic_load_explicit(&pool.tasks_made, memory_order_acquire) < all; turns++) {
+        pause_briefly();
+        if (turns % 32) continue;
+        change(member, part, INSIDE);
+        const int64_t late = take_late(call, pool.phase + phase, 2 * (waits - began));
+        if (late >= 0) {
+            /* The part of the other thread is made, since all tasks are before this part is. */
+            atomic_fetch_add(&pool.made.count, 1);
+            make_task(member, phase, late, task, context);
+        }
+        member->state = part;
+        if (rlx_clock_ns() - waits > SPIN_NS) rlx_nap();
+    }
 }
 
 /* Restricts a call to the rows of its part. */
@@ -197,87 +225,7 @@ static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *s
         if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
-/* Makes parts until none is left, and returns how many. A thread begins with its own share, which is the same for calls
-   of as many parts: what it wrote in the call before is in its cache then. Afterwards it helps with the shares of others.
-   */
-static int64_t make_parts(rlx_job *job, int64_t seat)
-{
-    const struct rlx_split *split = job->call->split;
-    const int64_t shares = job->shares;
-    rlx_call own = *job->call;
-    int64_t params[RLX_ROW_WORDS];
-    const rlx_floats before = rlx_floats_enter(job->floats);
-    int64_t made = 0;
-    own.parts = (int32_t)split->parts;
-    own.team = job->team;
-    if (seat)
-        for (int k = 0; k < RLX_OUTPUTS; k++)
-            if (split->scratch[k]) own.out[k] = split->scratch[k] + (seat - 1) * split->apart;
-    for (int64_t i = 0; i < shares; i++) {
-        const int64_t share = (seat + i) % shares;
-        const int64_t first = split->parts * share / shares, count = split->parts * (share + 1) / shares - first;
-        int64_t part;
-        while (atomic_load_explicit(&job->given[share].count, memory_order_relaxed) < count &&
-               (part = atomic_fetch_add(&job->given[share].count, 1)) < count) {
-            own.part = (int32_t)(first + part);
-            rlx_call some = own;
-            if (split->rows) take_rows(&some, params, split);
-            const int status = split->kernel(&some);
-            made++;
-            if (status == RLX_OK) continue;
-            atomic_store(&job->status, status);
-            for (int64_t k = 0; k < shares; k++) atomic_store(&job->given[k].count, split->parts);
-        }
-    }
-    rlx_floats_set(before);
-    return made;
-}
-
-/* Whether there is a job that a thread with this seat may join. */
-static inline int called(int64_t seat) { return pool.job && seat < pool.seats; }
-
-/* Returns when there is one: a thread that may spin sleeps after a while, the others at once. */
-static void await_job(int64_t seat, int64_t spin)
-{
-    const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
-    while (spin && rlx_clock_ns() < until)
-        for (int i = 0; i < 32; i++) {
-            if (called(seat)) return;
-            pause_briefly();
-        }
-    rlx_lock(&pool.mutex);
-    WRITE_FIRST(pool.asleep[seat], 1);
-    while (!called(seat)) rlx_wait(&pool.work[seat], &pool.mutex);
-    pool.asleep[seat] = 0;
-    rlx_unlock(&pool.mutex);
-}
-
-/* A thread of the pool; `given` is its seat, which counts from 1. */
-RLX_THREAD(work, given)
-{
-    const int64_t seat = (int64_t)(intptr_t)given;
-    int64_t spin = 0;
-    for (;;) {
-        await_job(seat, spin);
-        WRITE_FIRST(pool.inside[seat].count, 1);
-        rlx_job *job = pool.job;
-        if (job && seat < job->call->split->threads) {
-            spin = job->call->split->spin;
-            make_parts(job, seat);
-            /* The job has no parts left, so no other thread needs to join it. */
-            if (pool.job == job) atomic_compare_exchange_strong(&pool.job, &job, NULL);
-        }
-        WRITE_FIRST(pool.inside[seat].count, 0);
-        if (pool.waiting) {
-            rlx_lock(&pool.mutex);
-            rlx_wake(&pool.done);
-            rlx_unlock(&pool.mutex);
-        }
-    }
-    RLX_THREAD_END;
-}
-
-/* Wakes the threads of a job that sleep. */
+/* Wakes the threads of a step that sleep. */
 static void wake(int64_t wanted)
 {
     int64_t first = 1;
@@ -289,143 +237,227 @@ static void wake(int64_t wanted)
     rlx_unlock(&pool.mutex);
 }
 
-/* Returns when nobody is inside. There is no job, so that a thread that was seen outside does not matter any more. */
-static void await_threads(int64_t spin)
-{
-    const int64_t all = pool.started;
-    int64_t seat = 1;
-    while (seat <= all && !pool.inside[seat].count) seat++;
-    if (seat > all) return;
-    const int64_t until = spin ? rlx_clock_ns() + SPIN_NS : 0;
-    while (until && rlx_clock_ns() < until)
-        for (int i = 0; i < 32; i++) {
-            while (seat <= all && !pool.inside[seat].count) seat++;
-            if (seat > all) return;
-            pause_briefly();
-        }
-    rlx_lock(&pool.mutex);
-    WRITE_FIRST(pool.waiting, 1);
-    for (; seat <= all; seat++)
-        while (pool.inside[seat].count) rlx_wait(&pool.done, &pool.mutex);
-    pool.waiting = 0;
-    rlx_unlock(&pool.mutex);
-}
+RLX_THREAD(work, given);
 
 static int start_thread(void)
 {
     rlx_thread thread;
     if (!rlx_start(work, (void *)(intptr_t)(pool.started + 1), &thread)) return 0;
-#ifdef AFFINITIES
-    pool.threads[pool.started] = thread, pool.avoided = -1;
-#endif
+    pool.threads[pool.started + 1] = thread;
+    pool.avoided = -1;
     return 1;
 }
 
-#ifdef AFFINITIES
-/* Linux tends to wake a thread on the processor of its waker, where it would wait for the caller to finish. The threads
-   may run where the process may. The affinity of the calling thread is not used, since it may be bound to one processor.
-   */
-static void keep_off(int processor)
+/* Begins a step. */
+static void begin_step(int64_t step)
 {
+    const struct rlx_split *split = call_of(step)->split;
+    const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
+    while (pool.started < wanted - 1 && start_thread()) pool.started++;
+    /* Relaxed stores do not wait for the lines that other cores hold; the store of the step comes after them. */
+    for (int64_t i = 0; i < split->tasks; i++) atomic_store_explicit(&pool.tasks[i].count, 0, memory_order_relaxed);
+    pool.phase += pool.tasks_made; /* at least as many as phases */
+    atomic_store_explicit(&pool.tasks_made, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.made.count, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.longest, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.usual, split->usual, memory_order_relaxed);
+    atomic_store_explicit(&pool.patience, LATE_NS, memory_order_relaxed);
+    pool.seats = wanted;
+    WRITE_FIRST(pool.step, step);
+    wake(wanted);
+}
+
+/* Goes on when all parts of a step are made: makes what one thread makes, and begins the next step or ends the run. */
+static void end_step(int64_t step)
+{
+    struct rlx_split *split = call_of(step)->split;
+    split->usual = split->usual && 2 * split->usual < pool.longest ? 2 * split->usual : pool.longest;
+    rlx_floats_set(pool.floats);
+    for (step += !pool.status; !pool.status && step < pool.end && call_of(step)->split; step += !pool.status) {
+        if (shared(call_of(step)->split)) {
+            begin_step(step);
+            return;
+        }
+        pool.status = make_alone(call_of(step));
+    }
+    pool.end = step;
+    pool.seats = 0;
+    WRITE_FIRST(pool.calls, NULL);
+    WRITE_FIRST(pool.step, step + 1);
+}
+
+/* Makes a part. Returns 0 if the thread was stopped meanwhile: its result does not count. */
+static int make_part(const rlx_call *own, int64_t seat, int64_t step, int64_t part)
+{
+    const struct rlx_split *split = own->split;
+    struct rlx_team *const thread = &pool.inside[seat];
+    int64_t params[RLX_ROW_WORDS], state = step << ITEM_BITS | part;
+    rlx_call some = *own;
+    some.part = (int32_t)part;
+    if (split->rows) take_rows(&some, params, split);
+    const int64_t began = rlx_clock_ns();
+    atomic_store_explicit(&thread->since, began, memory_order_relaxed);
+    atomic_store_explicit(&thread->state, state, memory_order_release);
+    const int status = some.fn(&some);
+    if (!atomic_compare_exchange_strong(&thread->state, &state, INSIDE)) return 0;
+    const int64_t took = rlx_clock_ns() - began;
+    if (took > pool.longest) pool.longest = took;
+    if (status != RLX_OK) pool.status = status;
+    if (atomic_fetch_add(&pool.made.count, 1) + 1 == split->parts) end_step(step);
+    return 1;
+}
+
+/* Makes parts of a step until there are none left; if a thread may be late, also its part. Returns how many. A thread begins
+   with its own share, which is the same for calls of as many parts: what it wrote in the call before is in its cache then.
+   Afterwards it helps with the shares of others. */
+static int64_t make_parts(int64_t seat, int64_t step, int late)
+{
+    const rlx_call *calls = pool.calls;
+    if (!calls || step < pool.first) return 0;
+    const rlx_call *call = calls + (step - pool.first);
+    const struct rlx_split *split = call->split;
+    if (seat >= split->threads) return 0;
+    int64_t made = 0, part;
+    rlx_call own = *call;
+    own.parts = (int32_t)split->parts;
+    own.team = split->tasks ? &pool.inside[seat] : NULL;
+    rlx_floats_set(pool.floats | (split->flush ? RLX_FLOATS_OPERANDS : 0));
+    if (seat)
+        for (int k = 0; k < RLX_OUTPUTS; k++)
+            if (split->scratch[k]) own.out[k] = (char *)(intptr_t)split->scratch[k] + (seat - 1) * split->apart;
+    for (int64_t i = 0; i < split->parts; i++) {
+        part = (split->parts * seat / split->threads + i) % split->parts;
+        int64_t taken = atomic_load_explicit(&pool.taken[part], memory_order_relaxed);
+        if (taken >= step || !atomic_compare_exchange_strong(&pool.taken[part], &taken, step)) continue;
+        if (!make_part(&own, seat, step, part)) return made;
+        made++;
+    }
+    if (!late || made || (part = take_late(call, step, pool.usual + pool.longest)) < 0) return made;
+    return make_part(&own, seat, step, part);
+}
+
+/* Whether there is another step than one that a thread with this seat has seen; for the caller also whether the run is over. */
+static inline int called(int64_t seat, int64_t seen)
+{
+    return pool.step != seen ? !seat || seat < pool.seats : !seat && !pool.calls;
+}
+
+/* Returns 0 when there is, and 1 if a thread may be late before. The calling thread sleeps after a while, at once if it is idle;
+   the caller of a run only naps. */
+static int await_step(int64_t seat, int64_t seen, int idle)
+{
+    const int64_t began = rlx_clock_ns();
+    for (int64_t turns = 1;; turns++) {
+        if (called(seat, seen)) return 0;
+        pause_briefly();
+        if (turns % 32 && !idle) continue;
+        const int64_t waited = rlx_clock_ns() - began;
+        if (pool.step == seen && seat < pool.seats && waited > pool.patience + pool.usual + pool.longest) return 1;
+        if (!idle && (waited < SPIN_NS || (pool.step == seen && seat < pool.seats))) continue;
+        if (seat) break;
+        rlx_nap();
+    }
+    rlx_lock(&pool.mutex);
+    WRITE_FIRST(pool.asleep[seat], 1);
+    while (!called(seat, seen)) rlx_wait(&pool.work[seat], &pool.mutex);
+    pool.asleep[seat] = 0;
+    rlx_unlock(&pool.mutex);
+    return 0;
+}
+
+/* Linux tends to wake a thread on the processor of its waker, where it would wait for the caller to finish. The threads
+   may run where the process may, but for the caller's processor. The affinity of the calling thread is not used, since it
+   may be bound to one processor. */
+static void keep_off_caller(void)
+{
+#ifdef AFFINITIES
+    const int processor = sched_getcpu();
     cpu_set_t allowed;
+    if (processor == pool.avoided) return;
     pool.avoided = processor;
     if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed)) return;
     CPU_CLR(processor, &allowed);
-    for (int64_t i = 0; i < pool.started && CPU_COUNT(&allowed); i++)
+    for (int64_t i = 1; i <= pool.started && CPU_COUNT(&allowed); i++)
         pthread_setaffinity_np(pool.threads[i], sizeof allowed, &allowed);
-}
 #endif
+}
 
-/* Threads that a call is given. On processors that are busy otherwise, a thread may stop in the middle of its part until
-   the system runs it again, some milliseconds later, and all others wait. Where much time is lost in that way a quarter of
-   the threads is left out, one at least. After a while one more is tried; the while is longer each time that this fails. */
-static int64_t allowed(int64_t wanted)
+/* Makes parts of one step after another: of all of them, or of a run. */
+static void work_on(int64_t seat)
 {
-    if (!pool.limit) return wanted;
-    const int64_t now = rlx_clock_ns();
-    if (now - pool.since > pool.pause) {
-        pool.limit++, pool.since = now;
-        if (pool.limit > MOST_THREADS || pool.limit > pool.started + 1) pool.limit = 0, pool.pause = 0;
+    int64_t seen = 0, made = 0;
+    for (int late = 0; seat || pool.calls; late = await_step(seat, seen, late && !made)) {
+        WRITE_FIRST(pool.inside[seat].state, INSIDE);
+        late = late && pool.step == seen;
+        seen = pool.step;
+        if (!seat) keep_off_caller();
+        made = make_parts(seat, seen, late);
+        WRITE_FIRST(pool.inside[seat].state, OUTSIDE);
     }
-    return pool.limit && pool.limit < wanted ? pool.limit : wanted;
 }
 
-/* Sets the limit after a call by so many threads that lost much time. */
-static void leave_out(int64_t threads, int64_t now)
+/* A thread of the pool; `given` is its seat, which counts from 1. */
+RLX_THREAD(work, given)
 {
-    const int64_t soon = now - pool.since < 2 * pool.pause;
-    pool.limit = threads - (threads / 4 ? threads / 4 : 1);
-    pool.pause = soon && pool.pause ? 2 * pool.pause : TRY_NS;
-    if (pool.pause > LONGEST_TRY_NS) pool.pause = LONGEST_TRY_NS;
-    pool.since = now;
+    const int64_t seat = (int64_t)(intptr_t)given;
+    RLX_ALLOW_STOP(pool.inside[seat].state);
+    work_on(seat);
+    RLX_THREAD_END;
 }
 
-/* Counts a call by so many threads that began and ended then, and what it lost. */
-static void count_call(int64_t threads, int64_t began, int64_t ended, int64_t lost)
+/* Makes calls from the first on, which threads share, until one must be made otherwise. Returns how many. */
+static int64_t make_run(const rlx_call *calls, int64_t count)
 {
-    pool.spent += ended - began, pool.lost += lost;
-    if (lost) pool.held_up++;
-    if (lost && pool.lost * LOST_PART > pool.spent + BEFORE_NS) leave_out(threads, ended);
-    if (pool.spent > WINDOW_NS) pool.spent /= 2, pool.lost /= 2;
+    pool.first = pool.step + 1;
+    pool.end = pool.first + count;
+    pool.status = RLX_OK;
+    pool.calls = calls;
+    pool.threads[0] = rlx_self();
+    pool.floats = rlx_floats_get();
+    begin_step(pool.first);
+    RLX_ALLOW_STOP(pool.inside[0].state);
+    work_on(0);
+    rlx_forbid_stop();
+    for (int64_t turns = 1, seat = 1; seat <= pool.started; turns++)
+        if (pool.inside[seat].state <= OUTSIDE) seat++;
+        else if (turns % 4096) pause_briefly();
+        else rlx_nap();
+    rlx_floats_set(pool.floats);
+    return pool.end - pool.first;
 }
 
-int rlx_parallel(const rlx_call *call)
+int64_t rlx_parallel_run(const rlx_call *calls, int64_t count, int *status)
 {
-    const struct rlx_split *split = call->split;
-    if (atomic_exchange(&pool.busy, 1)) return rlx_alone(call);
-    const int64_t wanted = allowed(split->threads < MOST_THREADS ? split->threads : MOST_THREADS);
-    if (wanted == 1) {
-        pool.busy = 0;
-        return rlx_alone(call);
+    int64_t made = 0;
+    for (*status = RLX_OK; made < count && *status == RLX_OK;) {
+        const rlx_call *call = calls + made;
+        if (!call->split || !shared(call->split) || atomic_exchange(&pool.busy, 1)) {
+            made += !(*status = make_alone(call));
+        } else {
+            made += make_run(call, count - made);
+            *status = pool.status;
+            pool.busy = 0;
+        }
     }
-    while (pool.started < wanted - 1 && start_thread()) pool.started++;
-#ifdef AFFINITIES
-    const int processor = sched_getcpu();
-    if (split->spin && processor != pool.avoided) keep_off(processor);
-#endif
-    struct rlx_team team;
-    /* Relaxed stores do not wait for the lines that other cores hold; the store of the job comes after them. */
-    for (int64_t i = 0; i < split->tasks; i++) atomic_store_explicit(&team.tasks[i].count, 0, memory_order_relaxed);
-    team.made = 0;
-    team.lost = 0; /* stands for all calls, also those without a team */
-    rlx_job job;
-    job.call = call, job.team = split->tasks ? &team : NULL;
-    job.shares = wanted < SHARES ? wanted : SHARES;
-    for (int64_t i = 0; i < job.shares; i++) atomic_store_explicit(&job.given[i].count, 0, memory_order_relaxed);
-    job.status = RLX_OK;
-    job.floats = floats_of(call);
-    atomic_store_explicit(&pool.seats, wanted, memory_order_relaxed);
-    WRITE_FIRST(pool.job, &job);
-    wake(wanted);
-    const int64_t began = rlx_clock_ns(), parts = make_parts(&job, 0);
-    WRITE_FIRST(pool.job, NULL);
-    const int64_t waits = rlx_clock_ns(), most = HELD_UP_NS + HELD_UP_PARTS * ((waits - began) / (parts ? parts : 1));
-    await_threads(split->spin);
-    const int64_t ended = rlx_clock_ns();
-    if (ended - waits > most && ended - waits > team.lost) team.lost = ended - waits;
-    count_call(wanted, began, ended, team.lost);
-    pool.busy = 0;
-    return job.status;
+    return made;
 }
 
-int64_t rlx_parallel_started(void) { return pool.started; }
-int64_t rlx_parallel_phases(void) { return pool.phases; }
-int64_t rlx_parallel_held_up(void) { return pool.held_up; }
+rlx_pool_counts rlx_parallel_counts(void) { return (rlx_pool_counts){pool.started, pool.phases, pool.held_up}; }
 
 /* Only the forking thread exists in the child of a process, so its pool starts empty. */
 static void begin_anew(void)
 {
     rlx_mutex_init(&pool.mutex);
-    rlx_condition_init(&pool.done);
-    for (int64_t i = 0; i < MOST_THREADS; i++) rlx_condition_init(&pool.work[i]), pool.asleep[i] = 0;
-    pool.job = NULL;
-    pool.busy = pool.waiting = 0;
+    for (int64_t i = 0; i < MOST_THREADS; i++) {
+        rlx_condition_init(&pool.work[i]);
+        pool.asleep[i] = 0;
+        pool.inside[i].state = OUTSIDE;
+    }
+    pool.calls = NULL;
+    pool.phase = PHASES;
+    pool.seats = pool.busy = 0;
     pool.started = 0;
-    for (int64_t i = 0; i < MOST_THREADS; i++) pool.inside[i].count = 0;
-    pool.spent = pool.lost = pool.limit = pool.since = pool.pause = 0;
-#ifdef AFFINITIES
     pool.avoided = -1;
-#endif
 }
 
 void rlx_parallel_init(void)
@@ -435,4 +467,3 @@ void rlx_parallel_init(void)
     pthread_atfork(NULL, NULL, begin_anew);
 #endif
 }
-#endif

@@ -115,11 +115,12 @@ cdef class Program(SizeBinder):
         states: Positions of the inputs that calls write. Their slots are outside of the arena.
         link: Returns the calls anew, when weights stand elsewhere than before (see ``stale``).
         most_trips: Trips that the loops of a run make at most, all together; None for no bound.
-        copier: Address of ``rlx_parallel_copy``, and its last two arguments.
+        pool: Addresses of ``rlx_parallel_run`` and of ``rlx_parallel_copy``, and the threads that copy.
         allocate: Makes memory of so many bytes.
         flush: Whether arithmetic gives 0 in place of subnormal numbers (floats.h).
     """
 
+    cdef rlx_runner _runner
     cdef rlx_call* _calls
     cdef Py_ssize_t _count
     cdef rlx_floats _floats  # how calls treat subnormal numbers
@@ -133,11 +134,12 @@ cdef class Program(SizeBinder):
 
     def __cinit__(
         self, Calls calls, tuple input_views, slots, tuple output_views, cnp.ndarray arena,
-        Py_ssize_t inputs_end, tuple states, link, most_trips, tuple copier, allocate, bint flush,
+        Py_ssize_t inputs_end, tuple states, link, most_trips, tuple pool, allocate, bint flush,
     ):
         cdef Py_ssize_t at, count = len(input_views)
-        cdef uintptr_t address = copier[0]
-        self._copier, self._threads, self._spin = <rlx_copier><void*>address, copier[1], copier[2]
+        cdef uintptr_t runner = pool[0], copier = pool[1]
+        self._runner, self._copier = <rlx_runner><void*>runner, <rlx_copier><void*>copier
+        self._threads = pool[2]
         self._allocate = allocate
         self._floats = RLX_FLOATS_IEEE | (RLX_FLOATS_RESULTS if flush else 0)
         self._blocks = [None] * len(output_views)
@@ -363,52 +365,22 @@ cdef class Program(SizeBinder):
         self._make_calls()
         return True
 
-    cdef inline int _make_calls(self) except -1:
-        cdef Py_ssize_t at = 0
+    cdef inline int _make_calls(self, Times times=None) except -1:
+        """Makes the calls; with ``times`` one by one, and notes when."""
+        cdef Py_ssize_t at = 0, call
         cdef int status = RLX_OK
-        cdef int64_t looked = 0, trips = 0
-        with nogil:
-            self._callers = rlx_floats_enter(self._floats)
-            try:
-                while at < self._count:
-                    status = self._calls[at].fn(&self._calls[at])
-                    if status == RLX_OK:
-                        at += 1
-                        continue
-                    if status == RLX_JUMP:
-                        status = self._jump(&at, &trips, &looked)
-                    if status != RLX_OK:
-                        break
-            finally:
-                rlx_floats_set(self._callers)
-            if status == RLX_OK:
-                self._feed()
-        if status:
-            self._fail(status, at)
-        return 0
-
-    @cython.critical_section
-    def run_timed(self, Times times, *arrays):
-        """``run_slots`` with the time of every call; slower, and in a loop of its own.
-
-        What ran before a call that fails is kept as well.
-        """
-        cdef Py_ssize_t at = 0
-        cdef int status = RLX_OK
-        cdef int64_t start, end, looked = 0, trips = 0
+        cdef int64_t start, looked = 0, trips = 0
         cdef bint kept = True
-        cdef list converted = self._begin(arrays)
         with nogil:
             self._callers = rlx_floats_enter(self._floats)
             try:
                 while at < self._count and kept:
-                    start = rlx_clock_ns()
-                    status = self._calls[at].fn(&self._calls[at])
-                    end = rlx_clock_ns()
-                    kept = times.add(at, start, end)
-                    if status == RLX_OK:
-                        at += 1
-                        continue
+                    if times is None:
+                        at += self._runner(&self._calls[at], self._count - at, &status)
+                    else:
+                        call, start = at, rlx_clock_ns()
+                        at += self._runner(&self._calls[at], 1, &status)
+                        kept = times.add(call, start, rlx_clock_ns())
                     if status == RLX_JUMP:
                         status = self._jump(&at, &trips, &looked)
                     if status != RLX_OK:
@@ -421,6 +393,13 @@ cdef class Program(SizeBinder):
             raise MemoryError()
         if status:
             self._fail(status, at)
+        return 0
+
+    @cython.critical_section
+    def run_timed(self, Times times not None, *arrays):
+        """``run_slots`` with the time of every call; slower. What ran before a call that fails is kept as well."""
+        cdef list converted = self._begin(arrays)
+        self._make_calls(times)
         return self._output_views
 
     cdef _fail(self, int status, Py_ssize_t at):

@@ -25,13 +25,12 @@ cdef class InputBinder:
     cdef char* _inputs_end
     cdef rlx_copier _copier
     cdef int64_t _threads
-    cdef int64_t _spin
 
     @cython.final
     cdef inline void _copy(self, void* target, const void* source, Py_ssize_t nbytes) noexcept nogil:
         """Copies bytes, with all threads where there are many."""
         if nbytes:  # an empty array may have no memory
-            self._copier(target, source, nbytes, self._threads, self._spin)
+            self._copier(target, source, nbytes, self._threads)
 
     @cython.final
     cdef inline void _copy_array(self, cnp.ndarray target, cnp.ndarray source) noexcept:

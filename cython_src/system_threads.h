@@ -1,9 +1,9 @@
-/* Threads of the system, as far as the pool needs them: POSIX (Linux, macOS) or Windows. Where there are neither,
-   RLX_NO_THREADS is defined.
+/* Threads of the system, as far as the pool needs them: POSIX (Linux, macOS) or Windows.
 
    rlx_mutex, rlx_condition: may be used as they are in static memory, and once rlx_*_init has made them anew.
    RLX_THREAD(name, argument): the head of a function that a thread runs; it ends with RLX_THREAD_END.
    rlx_start(work, argument, &thread): starts a thread; whether that worked.
+   rlx_self(): the calling thread.
    rlx_nap(): gives the processor away for some 20 microseconds. */
 #ifndef RLX_SYSTEM_THREADS_H
 #define RLX_SYSTEM_THREADS_H
@@ -38,14 +38,15 @@ static inline int rlx_start(LPTHREAD_START_ROUTINE work, void *argument, rlx_thr
     (void)thread;
     return handle && CloseHandle(handle);
 }
+static inline rlx_thread rlx_self(void) { return 0; }
 
 /* The shortest sleep is a tick of the clock, up to 16 milliseconds: another thread that is ready gets the processor. */
 static inline void rlx_nap(void) { SwitchToThread(); }
 
-#elif defined(__unix__) || defined(__APPLE__)
+#else
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
+#include <unistd.h>
 
 typedef pthread_mutex_t rlx_mutex;
 typedef pthread_cond_t rlx_condition;
@@ -78,15 +79,10 @@ static inline int rlx_start(void *(*work)(void *), void *argument, rlx_thread *t
     pthread_attr_destroy(&attributes);
     return !failed;
 }
+static inline rlx_thread rlx_self(void) { return pthread_self(); }
 
-static inline void rlx_nap(void)
-{
-    const struct timespec some = {0, 20000};
-    nanosleep(&some, NULL);
-}
+static inline void rlx_nap(void) { usleep(20); }
 
-#else
-#define RLX_NO_THREADS
 #endif
 
 #endif

@@ -102,11 +102,11 @@ def test_recurrences_have_the_bits_of_one_thread(case, count, teams):
         # On a busy machine threads are left out for a while, and the caller is alone.
         result, until = 0, time.monotonic() + 60
         while result < 3:
-            before = cpu.team_phases()
+            before = cpu.pool_counts()["phases"]
             for got, item in zip(together.run(feeds), expected, strict=True):
                 np.testing.assert_array_equal(got, item)
-            result += cpu.team_phases() - before == phases
-            assert cpu.team_phases() - before in (0, phases)
+            result += cpu.pool_counts()["phases"] - before == phases
+            assert cpu.pool_counts()["phases"] - before in (0, phases)
             assert time.monotonic() < until, "no team made the call"
         for got, item in zip(expected, exact.run(feeds), strict=True):
             np.testing.assert_allclose(got, item, 1e-4, 1e-5)
@@ -144,9 +144,9 @@ def test_convolutions_in_tiles_have_the_bits_of_one_thread(case, count, teams, m
         (expected,) = alone.run(feeds)
         result, until = 0, time.monotonic() + 60
         while result < 3:
-            before = cpu.team_phases()
+            before = cpu.pool_counts()["phases"]
             np.testing.assert_array_equal(together.run(feeds)[0], expected)
-            result += cpu.team_phases() > before
+            result += cpu.pool_counts()["phases"] > before
             assert time.monotonic() < until, "no team made the call"
     assert "winograd_last" in teams
 

@@ -170,7 +170,7 @@ def ran(n):
     g.set_outputs([g.relu(g.input("x", (n, n)) @ g.param("w", (n, n)))])
     options = rlx.CompileOptions(threads=3)
     cg = rlx.compile(g, "cpu", params={"w": np.ones((n, n))}, options=options)
-    return cg.run_slots(np.ones((n, n), "f4"))[0][0, 0] == n and cpu.started_threads()
+    return cg.run_slots(np.ones((n, n), "f4"))[0][0, 0] == n and cpu.pool_counts()["started"]
 print(ran(16), ran(500))
 """
     result = run_python("-c", program).stdout.split()
@@ -196,15 +196,15 @@ def test_a_forked_process_starts_threads_of_its_own(fork):
     g, arrays = product()
     cg = compiled(g, 3)
     expected = cg.run_slots(*arrays)[0].copy()
-    assert cpu.started_threads() >= min(3, threads.usable_cores()) - 1
+    assert cpu.pool_counts()["started"] >= min(3, threads.usable_cores()) - 1
     child = fork()
     added = min(3, threads.usable_cores()) - 1
     if child == 0:
         code = 1
         try:
-            before = cpu.started_threads()
+            before = cpu.pool_counts()["started"]
             same = np.array_equal(cg.run_slots(*arrays)[0], expected)
-            code = 0 if (before, same, cpu.started_threads()) == (0, True, added) else 2
+            code = 0 if (before, same, cpu.pool_counts()["started"]) == (0, True, added) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -328,10 +328,13 @@ def test_more_threads_than_cores_gain_nothing(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems bind no processes")
-def test_busy_cores_leave_threads_out():
+@pytest.mark.parametrize("handled", [False, True])
+def test_late_threads_on_busy_cores(handled):
     program = """
-import os, subprocess, sys, time, numpy as np, rlx
+import os, signal, subprocess, sys, time, numpy as np, rlx
 from rlx._ext import cpu
+if sys.argv[1] == "True":  # then no thread is stopped
+    signal.signal(signal.SIGURG, lambda *_: os._exit(1))
 cores = sorted(os.sched_getaffinity(0))[:2]
 os.sched_setaffinity(0, cores)
 if len(cores) < 2:
@@ -347,16 +350,16 @@ try:
     shared = rlx.compile(g, "cpu", options=rlx.CompileOptions(threads=2))
     x = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
     until = time.monotonic() + 60
-    while not cpu.held_up_calls():
+    while not cpu.pool_counts()["held_up"]:
         np.testing.assert_array_equal(shared.run_slots(x)[0], x)
         assert time.monotonic() < until, "no call was held up"
-    for _ in range(50):  # fewer threads give the same
+    for _ in range(50):
         np.testing.assert_array_equal(shared.run_slots(x)[0], x)
 finally:
     for one in others:
         one.kill()
 """
-    run_python("-c", program)
+    run_python("-c", program, str(handled))
 
 
 @pytest.mark.parametrize(

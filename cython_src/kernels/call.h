@@ -12,7 +12,7 @@ typedef struct rlx_call {
     void *out[RLX_OUTPUTS]; /* what is written, then scratch */
     const void *p;          /* the parameters: the struct of the signature */
     int32_t part, parts;    /* the call computes part `part` of `parts` parts of the result; 0 of 1 is all of it */
-    const struct rlx_split *split; /* how threads share the call (parallel.h); NULL where one thread makes it */
+    struct rlx_split *split; /* how threads share the call (parallel.h); NULL where the caller's thread makes it */
     struct rlx_team *team; /* the threads that make it together, phase by phase; NULL where it is made alone or in parts */
 } rlx_call;
 

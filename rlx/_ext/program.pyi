@@ -50,7 +50,7 @@ class Calls:
         calls: list[tuple[int, list[int], list[int], Array, str, _Split | None]],
         slots: Sequence[int],
         keep: object,
-        sized: Sequence[tuple[int, str, int, int, int]] = (),
+        sized: Sequence[tuple[int, ...]] = (),
     ) -> None: ...
     def resize(self, table: SizeSteps, *sizes: int) -> None: ...
     def rebindable(self) -> list[bool]: ...
@@ -67,7 +67,7 @@ class Program:
         states: tuple[int, ...],
         link: Callable[[], Calls],
         most_trips: int | None,
-        copier: tuple[int, int, bool],
+        pool: tuple[int, int, int],
         allocate: Callable[[int], Array],
         flush: bool,
     ) -> None: ...

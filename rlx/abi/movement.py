@@ -69,6 +69,6 @@ KERNELS = (
         {"y": "T"},
         types=(*NUMBERS, "bool"),
         # Lines do not meet.
-        parallel=Parallel(most=lambda p: p.lines // 64),
+        parallel=Parallel(most=lambda p: p.lines // 64, once=True),
     ),
 )  # fmt: skip

@@ -57,10 +57,6 @@ _WEIGHTS = Group(
 )  # fmt: skip
 
 
-def _panel(p: Any) -> Any:
-    return smallest(p.k, PANEL_DEPTH) * PANEL_COLUMNS
-
-
 def rounded_bytes(k: Any) -> Any:
     """Bytes of a row of ``k`` elements that ``round_rows`` rounds (kernels/products/block_rounding.h)."""
     return -(-k // 256) * ROUNDED_BYTES
@@ -68,13 +64,9 @@ def rounded_bytes(k: Any) -> Any:
 
 def _listed_rows(p: Any) -> Any:
     """Bytes: some rows, their results, and the order of all rows."""
-    rows = EXPERT_ROWS * (_expert_row(p.k) + 4 * EXPERT_COLUMNS) + 8 * (p.experts + 1 + p.m)
+    row = largest(rounded_bytes(p.k), 4 * p.k)  # rounded or not
+    rows = EXPERT_ROWS * (row + 4 * EXPERT_COLUMNS) + 8 * (p.experts + 1 + p.m)
     return rows if p.experts else 0
-
-
-def _expert_row(k: Any) -> Any:
-    """Bytes of a row of ``k`` elements, rounded or not."""
-    return largest(rounded_bytes(k), 4 * k)
 
 
 def _byte_rows(p: Any) -> Any:
@@ -101,7 +93,7 @@ KERNELS = (
         },
         {"a": "T", "b": "T|f16|bf16", "bias": "T?", "rows": "u8?"},
         {"y": "T"},
-        {"panel": Scratch("T", _panel)},
+        {"panel": Scratch("T", lambda p: smallest(p.k, PANEL_DEPTH) * PANEL_COLUMNS)},
         FLOATS,
         variants=("tiles",),
         parallel=Parallel(),

@@ -60,7 +60,7 @@ KERNELS = (
         {"work": Scratch("T", _recurrence)},
         FLOATS,
         # Several sequences share what is read of the weights.
-        parallel=Parallel(most=lambda p: p.batch // 4, tasks=_tasks),
+        parallel=Parallel(most=lambda p: p.batch // 4, tasks=_tasks, once=True),
         flushes=True,
     ),
     Signature(

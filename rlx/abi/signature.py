@@ -101,6 +101,7 @@ class Parallel:
         most: Parts that there can be at most, by the fields; None for no such limit.
         tasks: Tasks of a phase, by the fields, for kernels whose phases a team can make (``rlx_phase`` of call.h):
             the call is made so where that takes more threads than there can be parts.
+        once: Whether a part changes what it reads, so that no thread can make it again after another one began.
     """
 
     rows: str = ""
@@ -108,6 +109,7 @@ class Parallel:
     parts: int = 8
     most: Callable[[Any], int] | None = None
     tasks: Callable[[Any], int] | None = None
+    once: bool = False
 
 
 class Operand(NamedTuple):

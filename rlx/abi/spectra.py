@@ -32,10 +32,6 @@ def _lanes(p: Any) -> int:
     return FFT_LANE_BYTES // int(p.itemsize)
 
 
-def _fft(p: Any) -> Any:
-    return 4 * p.n * _lanes(p) if p.lanes else 6 * p.m or 2 * p.n
-
-
 def _rfft(p: Any) -> Any:
     """Elements of a spectrum, of four transforms and of what they use; in lanes of two copies of the rows."""
     if p.lanes:
@@ -50,7 +46,7 @@ KERNELS = (
         {"rows": INT, "n": INT, "m": INT, "inverse": FLAG, "scale": REAL, **_PASSES},
         {"x": "T", "twiddles": "T", "chirp": "T?", "filter": "T?"},
         {"y": "T"},
-        {"work": Scratch("T", _fft)},
+        {"work": Scratch("T", lambda p: 4 * p.n * _lanes(p) if p.lanes else 6 * p.m or 2 * p.n)},
         FLOATS,
         parallel=Parallel(),
         flushes=True,

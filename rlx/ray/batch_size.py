@@ -79,16 +79,13 @@ def measure_batch_size(
     wanted = overhead_s * (1.0 - SHARE) / SHARE
     rows = multiple
     while True:
-        seconds = _least_seconds(run, _repeated(sample, rows))
+        batch = {name: np.resize(value, (rows, *value.shape[1:])) for name, value in sample.items()}
+        seconds = _least_seconds(run, batch)
         if seconds >= wanted or rows >= limit:
             return BatchSize(rows, seconds, overhead_s, seconds >= wanted)
         # Near the aim the next size is worked out: larger batches are not slower by the row.
         times = min(_APART, 1 << max(1, int(np.ceil(np.log2(wanted / max(seconds, 1e-9))))))
         rows = min(rows * times, limit)
-
-
-def _repeated(sample: Mapping[str, Array], rows: int) -> dict[str, Array]:
-    return {name: np.resize(value, (rows, *value.shape[1:])) for name, value in sample.items()}
 
 
 def _least_seconds(

@@ -9,6 +9,7 @@ from rlx._ext import cpu as kernels
 from rlx._ext import program as compiled
 from rlx.backends.cpu.linker import Linker
 from rlx.backends.cpu.sized_calls import SizedCalls, SizedPlace
+from rlx.backends.cpu.split import WORDS
 from rlx.backends.cpu.weights import Weight, WeightBlock, Weights
 from rlx.backends.executable import aligned
 from rlx.ir.opdef import Array
@@ -169,7 +170,8 @@ class CallLists:
         # Custom Python operations hold views of inputs and outputs.
         slots = [0 if address in linker.viewed else address for address in self._slots]
         stored = self._memory, linker.functions, linker.spare, linker.blocks, keep
-        return compiled.Calls(rows, slots, stored, places)
+        numbers = [(n, bool(name), WORDS.get(name, 0) + i, *to) for n, name, i, *to in places]
+        return compiled.Calls(rows, slots, stored, numbers)
 
     def _pin(self, blocks: Iterable[WeightBlock]) -> None:
         for block in blocks:

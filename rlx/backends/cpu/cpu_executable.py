@@ -125,7 +125,7 @@ class CpuExecutable:
             tuple(held),
             self._calls.link,
             self._max_iterations,
-            (compiled.parallel_copy(), min(self._threads, usable_cores()), True),
+            (*compiled.pool(), min(self._threads, usable_cores())),
             aligned,
             self._flush,
         )

@@ -10,6 +10,7 @@ from rlx._ext import cpu as compiled
 from rlx._ext.program import python_kernel
 from rlx.abi import calls
 from rlx.abi.calls import Given, Struct
+from rlx.abi.kernels import KERNELS
 from rlx.abi.signature import Signature
 from rlx.backends.cpu.elementwise_program import program_fields
 from rlx.backends.cpu.layouts import Layout
@@ -21,14 +22,9 @@ from rlx.errors import CompileError, describe
 from rlx.ir.opdef import Array
 from rlx.ir.plan import KernelCall, Value
 from rlx.ir.spans import checkpoint
-from rlx.threads import usable_cores
 
-# The address of the kernel that has threads share a call, and the fields of struct rlx_split (parallel.h).
-Shared = tuple[
-    int, int, int, bool, list[int], int, bool, int, int, int, int, tuple[int, ...], tuple[int, ...]
-]
 Unshared = tuple[int, list[int], list[int], Array, str]
-Row = tuple[int, list[int], list[int], Array, str, Shared | None]
+Row = tuple[int, list[int], list[int], Array, str, list[int] | None]
 # The split of a call, and whether it flushes subnormal operands to 0 where that is allowed.
 Share = tuple[WorkSplit | None, int]
 # The first operand of a kernel that reads none.
@@ -90,25 +86,19 @@ class Linker:
             shares = [(split_of(call, self._threads), flushes(call)) for call in calls]
         # Calls are made one after the other, so that all use the same.
         self.spare = aligned(max(((s.threads - 1) * s.apart for s, _ in shares if s), default=0))
-        shared = [self._shared(split, self._flush and bool(flush)) for split, flush in shares]
+        shared = [self._shared(call, *share) for call, share in zip(calls, shares, strict=True)]
         return [(*first, other) for first, other in zip(results, shared, strict=True)]
 
-    def _shared(self, split: WorkSplit | None, flush: bool) -> Shared | None:
-        if split is None:
-            alone = compiled.alone_kernel()
-            return (alone, 1, 1, False, [], 0, True, 0, 0, 0, 0, (), ()) if flush else None
-        start: int = self.spare.ctypes.data
-        scratch = [0 if offset < 0 else start + offset for offset in split.scratch]
-        return (
-            compiled.parallel_kernel(),
-            split.parts,
-            split.threads,
-            split.threads <= usable_cores(),
-            scratch,
-            split.apart,
-            flush,
-            *split[4:],
-        )
+    def _shared(self, call: KernelCall, split: WorkSplit | None, flushes: int) -> list[int] | None:
+        """The words of struct rlx_split (parallel.h)."""
+        signature, flush = KERNELS.get(call.kernel), self._flush and bool(flushes)
+        parallel = signature.parallel if signature else None
+        if parallel is None and not flush:
+            return None
+        if split is None:  # one thread makes it, whichever that is
+            split = WorkSplit(1, 1, (), 0, 0, 0, 0, 0, (), ())
+        once = parallel is not None and parallel.once
+        return split.numbers(flush, once, self.spare.ctypes.data)
 
     def _call(self, call: KernelCall) -> Unshared:
         if call.kernel == "python":

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlx.abi.calls import fields
-from rlx.abi.kernels import KERNELS
+from rlx.abi.kernels import KERNELS, MAX_INPUTS, MAX_OUTPUTS
 from rlx.cost.op_classes import sized_work_of, traffic
 from rlx.ir.dtype import HALVES
 from rlx.ir.plan import KernelCall, Value
@@ -54,6 +54,11 @@ _TIMES: Mapping[str, float] = {
 # How much longer a product of fewer than four rows takes, for the same work, since it waits for its weights; and what
 # it takes to store a result.
 _FEW_ROWS, _STORE_NS = 1.6, 0.06
+# Where struct rlx_split (parallel.h) has which numbers of a call.
+WORDS: Mapping[str, int] = {
+    "parts": 0, "threads": 1, "tasks": 2, "flush": 3, "once": 4, "apart": 5, "rows": 6, "at": 7, "words": 8, "scratch": 9,
+    "inputs": 9 + MAX_OUTPUTS, "outputs": 9 + MAX_OUTPUTS + MAX_INPUTS,
+}  # fmt: skip
 
 
 class WorkSplit(NamedTuple):
@@ -91,6 +96,16 @@ class WorkSplit(NamedTuple):
             for index, item in enumerate(value if isinstance(value, tuple) else (value,)):
                 if isinstance(item, SizeExpr):
                     yield name, index, item
+
+    def numbers(self, flush: bool, once: bool, start: int) -> list[int]:
+        """The words of ``struct rlx_split``; scratch begins at the address ``start``."""
+        scratch = [0 if offset < 0 else start + offset for offset in self.scratch]
+        fields = {**self._asdict(), "flush": flush, "once": once, "scratch": scratch}
+        result = [0] * (WORDS["outputs"] + MAX_OUTPUTS)
+        for name, value in fields.items():
+            items = value if isinstance(value, Sequence) else (value,)
+            result[WORDS[name] : WORDS[name] + len(items)] = items
+        return result
 
     def linked(self) -> WorkSplit:
         """The split in numbers: at the hints of the assumptions under way, but for as many threads as it ever takes."""
