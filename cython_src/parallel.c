@@ -67,7 +67,9 @@ enum { OUTSIDE, INSIDE, ITEM_BITS = 20 };
 /* A thread, in a line of the cache of its own. The records of calls name it where it makes the call with a team. */
 struct rlx_team {
     _Atomic int64_t state, since; /* what it does, and from when on it makes that */
-    char rest[48];
+    _Atomic int64_t made;         /* parts of the step that it made, and that are not counted yet */
+    int64_t longest;              /* nanoseconds of the longest one */
+    char rest[32];
 };
 
 /* A counter with a line of its own. */
@@ -95,9 +97,9 @@ static struct {
     _Atomic int status;             /* of the run */
     _Atomic int64_t usual;          /* nanoseconds of its longest part the time before; 0 if it was never made */
     _Atomic int64_t patience;       /* how many more pass until a thread is late */
-    rlx_counter made;               /* parts of the step */
+    rlx_counter made;               /* parts of the step that are counted */
     _Atomic int64_t longest;        /* nanoseconds of the longest one */
-    _Atomic int64_t taken[MOST_PARTS]; /* the latest step that had the part of this number taken */
+    _Alignas(64) _Atomic int64_t taken[MOST_PARTS]; /* the latest step that had the part of this number taken */
     struct rlx_team inside[MOST_THREADS]; /* by seat */
     rlx_counter tasks[RLX_TEAM]; /* the phase of which the task of a team is the next to be made */
     _Atomic int64_t tasks_made;  /* of all phases */
@@ -155,12 +157,19 @@ static void make_task(struct rlx_team *own, int64_t phase, int64_t number, rlx_t
     atomic_fetch_add(&pool.tasks_made, 1);
 }
 
+/* Counts parts that another thread made as this one's. */
+static void take_count(struct rlx_team *own, struct rlx_team *other)
+{
+    if (own != other && other->made) own->made += atomic_exchange(&other->made, 0);
+}
+
 /* Takes a part of a step, or a task of a phase, from a thread that is late, and returns its number; -1 if no thread is, or if
    that may not be. `twice` is twice the usual time. After each one the others get longer, so that one of them ends. */
-static int64_t take_late(const rlx_call *call, int64_t number, int64_t twice)
+static int64_t take_late(struct rlx_team *own, const rlx_call *call, int64_t number, int64_t twice)
 {
     const int64_t latest = rlx_clock_ns() - pool.patience - twice;
     for (int64_t seat = 0; seat <= pool.started; seat++) {
+        take_count(own, &pool.inside[seat]);
         int64_t state = pool.inside[seat].state;
         if (state >> ITEM_BITS != number || pool.inside[seat].since > latest) continue;
         pool.held_up++;
@@ -168,6 +177,7 @@ static int64_t take_late(const rlx_call *call, int64_t number, int64_t twice)
         if (!atomic_compare_exchange_strong(&pool.inside[seat].state, &state, RLX_STOPPED)) continue;
         pool.patience *= 2;
         rlx_stop(pool.threads[seat], &pool.inside[seat].state);
+        take_count(own, &pool.inside[seat]);
         return state - (number << ITEM_BITS);
     }
     return -1;
@@ -200,10 +210,9 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
         pause_briefly();
         if (turns % 32) continue;
         change(member, part, INSIDE);
-        const int64_t late = take_late(call, pool.phase + phase, 2 * (waits - began));
+        const int64_t late = take_late(member, call, pool.phase + phase, 2 * (waits - began));
         if (late >= 0) {
-            /* The part of the other thread is made, since all tasks are before this part is. */
-            atomic_fetch_add(&pool.made.count, 1);
+            member->made++; /* the part of the other thread: all tasks are made before this part is */
             make_task(member, phase, late, task, context);
         }
         member->state = part;
@@ -286,6 +295,16 @@ static void end_step(int64_t step)
     WRITE_FIRST(pool.step, step + 1);
 }
 
+/* Counts the parts that a thread made. A count that all threads raise after each part would go from core to core. */
+static void count_parts(struct rlx_team *own)
+{
+    const int64_t made = own->made ? atomic_exchange(&own->made, 0) : 0;
+    if (!made) return;
+    const int64_t step = pool.step; /* it does not end before these are counted */
+    if (own->longest > pool.longest) pool.longest = own->longest;
+    if (atomic_fetch_add(&pool.made.count, made) + made == call_of(step)->split->parts) end_step(step);
+}
+
 /* Makes a part. Returns 0 if the thread was stopped meanwhile: its result does not count. */
 static int make_part(const rlx_call *own, int64_t seat, int64_t step, int64_t part)
 {
@@ -301,9 +320,9 @@ static int make_part(const rlx_call *own, int64_t seat, int64_t step, int64_t pa
     const int status = some.fn(&some);
     if (!atomic_compare_exchange_strong(&thread->state, &state, INSIDE)) return 0;
     const int64_t took = rlx_clock_ns() - began;
-    if (took > pool.longest) pool.longest = took;
+    if (took > thread->longest) thread->longest = took;
     if (status != RLX_OK) pool.status = status;
-    if (atomic_fetch_add(&pool.made.count, 1) + 1 == split->parts) end_step(step);
+    thread->made++;
     return 1;
 }
 
@@ -318,9 +337,11 @@ static int64_t make_parts(int64_t seat, int64_t step, int late)
     const struct rlx_split *split = call->split;
     if (seat >= split->threads) return 0;
     int64_t made = 0, part;
+    struct rlx_team *const thread = &pool.inside[seat];
     rlx_call own = *call;
     own.parts = (int32_t)split->parts;
-    own.team = split->tasks ? &pool.inside[seat] : NULL;
+    own.team = split->tasks ? thread : NULL;
+    thread->longest = 0;
     rlx_floats_set(pool.floats | (split->flush ? RLX_FLOATS_OPERANDS : 0));
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
@@ -332,8 +353,10 @@ static int64_t make_parts(int64_t seat, int64_t step, int late)
         if (!make_part(&own, seat, step, part)) return made;
         made++;
     }
-    if (!late || made || (part = take_late(call, step, pool.usual + pool.longest)) < 0) return made;
-    return make_part(&own, seat, step, part);
+    if (late && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0)
+        made = make_part(&own, seat, step, part);
+    count_parts(thread);
+    return made;
 }
 
 /* Whether there is another step than one that a thread with this seat has seen; for the caller also whether the run is over. */
@@ -452,6 +475,7 @@ static void begin_anew(void)
         rlx_condition_init(&pool.work[i]);
         pool.asleep[i] = 0;
         pool.inside[i].state = OUTSIDE;
+        pool.inside[i].made = 0;
     }
     pool.calls = NULL;
     pool.phase = PHASES;

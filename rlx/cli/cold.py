@@ -48,8 +48,7 @@ class FirstRuns:
 
     def phases(self) -> list[str]:
         """The phases of its runs, in order."""
-        results = {name for state in STATES for item in self.times[state] for name in item}
-        return in_order(results)
+        return in_order({name for state in STATES for item in self.times[state] for name in item})
 
     def middle(self, state: str, phase: str | None = None) -> float:
         """The median of a phase, or of whole runs, in milliseconds."""

@@ -45,8 +45,7 @@ class _Subgraph:
 
     def clone(self) -> _Subgraph:
         """Returns the same on memory of its own."""
-        loaded = self._loaded._replace(executable=self.executable.clone())
-        return _Subgraph(loaded, self._names)
+        return _Subgraph(self._loaded._replace(executable=self.executable.clone()), self._names)
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Runs it. The results are views, which its next run overwrites."""

@@ -54,8 +54,7 @@ def _with_program(lowered: LoweredModule, target: Target) -> LoweredModule:
             part if part.on_host else replace(part, program=_program(part.graph, None, target))
             for part in partition(lowered.graph, lowered.hosted)
         )
-        whole = PartitionedProgram(lowered.graph, target.backend, parts)
-        return replace(lowered, program=whole)
+        return replace(lowered, program=PartitionedProgram(lowered.graph, target.backend, parts))
     return replace(lowered, program=_program(lowered.graph, lowered, target))
 
 

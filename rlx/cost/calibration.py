@@ -204,8 +204,7 @@ class Calibration:
         if not isinstance(data, dict) or set(data) != set(_NAMES):
             unknown = sorted(set(_NAMES) ^ set(data)) if isinstance(data, dict) else type(data)
             raise CalibrationError(describe("not a calibration", got=f"fields differ: {unknown}"))
-        results = {name: _read(name, value) for name, value in data.items()}
-        return cls(**results)
+        return cls(**{name: _read(name, value) for name, value in data.items()})
 
 
 class CalibrationError(ValueError):

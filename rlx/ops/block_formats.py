@@ -285,8 +285,7 @@ def decode_blocks(
     shape = (*packed.shape[:-1], weights)
     if scheme in FORMATS:
         form = FORMATS[scheme]
-        blocks = np.ascontiguousarray(packed).reshape(-1, form.nbytes)
-        return form.decode(blocks).reshape(shape)
+        return form.decode(np.ascontiguousarray(packed).reshape(-1, form.nbytes)).reshape(shape)
     if scales is None:
         raise ShapeError(f"[decode_blocks] {scheme} needs scales")
     bits = GROUPED[scheme]

@@ -90,8 +90,7 @@ def made_up(node: Node) -> Array:
     """
     if not node.dtype.is_float:
         return np.zeros(node.shape, node.dtype.numpy)
-    values = np.random.default_rng(0).uniform(0.1, 1.0, node.shape)
-    return store(values, node.dtype)
+    return store(np.random.default_rng(0).uniform(0.1, 1.0, node.shape), node.dtype)
 
 
 def medians(graph: Graph, results: Sequence[DeviceBenchResult]) -> dict[Device, float]:

@@ -70,8 +70,7 @@ def band_power(  # noqa: PLR0913 - the settings of welch
 
 def of_bands(power: Node, bands: Bands, fs: float, n_fft: int) -> Node:
     """The power in bands of a density ``[..., n_fft // 2 + 1]``."""
-    matrix = _matrix(bands, fs, n_fft).astype(power.dtype.numpy)
-    return power @ power.graph.constant(matrix)
+    return power @ power.graph.constant(_matrix(bands, fs, n_fft).astype(power.dtype.numpy))
 
 
 def _matrix(bands: Any, fs: float, n_fft: int) -> Array:

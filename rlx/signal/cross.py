@@ -138,8 +138,7 @@ def coherence(  # noqa: PLR0913 - SciPy's signature
     """
     settings = Estimate(fs, window, nperseg, noverlap, nfft, detrend)
     x, y = of_one_dtype("coherence", x, y)
-    result = _coherence(x, y, settings, axis, device=device)
-    return with_frequencies(result, x, settings, axis)
+    return with_frequencies(_coherence(x, y, settings, axis, device=device), x, settings, axis)
 
 
 @on_arrays

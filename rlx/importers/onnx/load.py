@@ -309,8 +309,7 @@ def _lower(
                 node.name, node.source = name, f"{node.source} {node.name!r}"
     except RefusedError as error:
         raise UnsupportedOpError(str(error), where=source.label) from None
-    elements = tuple(value.element for value in outputs)
-    return LoweredModel(graph, elements, lowering.origins)
+    return LoweredModel(graph, tuple(value.element for value in outputs), lowering.origins)
 
 
 def _input(

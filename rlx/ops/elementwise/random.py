@@ -201,8 +201,7 @@ def random_uniform(
         high: Bound above.
         dtype: dtype of the result.
     """
-    u = random.reference(_key(seed), shape, stream, "uniform")
-    return u * (high - low) + low
+    return random.reference(_key(seed), shape, stream, "uniform") * (high - low) + low
 
 
 @composite(

@@ -73,8 +73,7 @@ def _arange(g: Graph, start: Any, stop: Any, step: Any, dtype: Any) -> Node:
     first, end = (0, start) if stop is None else (start, stop)
     if any(isinstance(value, SizeExpr) for value in (first, end, step)):
         count = largest(math.ceil((end - first) / step), 0)
-        positions = g.cast(numbers_below(g, count), dtype)
-        return g.add(g.mul(positions, step), first)
+        return g.add(g.mul(g.cast(numbers_below(g, count), dtype), step), first)
     count = (end - first) / step
     charge("[arange]", elements=max(count, 0))
     return g.constant(np.arange(first, end, step), dtype)

@@ -175,8 +175,7 @@ def _depth_to_space(g: Graph, x: Node, block: int, mode: str) -> Node:
         parts, order = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
     else:
         parts, order = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
-    moved = g.transpose(g.reshape(x, parts), order)
-    return g.reshape(moved, (n, depth, h * block, w * block))
+    return g.reshape(g.transpose(g.reshape(x, parts), order), (n, depth, h * block, w * block))
 
 
 @composite(

@@ -120,5 +120,4 @@ def grouped_dequant_matmul(x: Array, packed: Array, idx: Array, scheme: str) -> 
     Returns:
         f32 ``[M, N]``.
     """
-    weights = decode_blocks(packed, scheme)
-    return np.einsum("mk,mnk->mn", x, weights[idx])
+    return np.einsum("mk,mnk->mn", x, decode_blocks(packed, scheme)[idx])

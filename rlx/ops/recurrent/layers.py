@@ -297,8 +297,7 @@ def lstm(  # noqa: PLR0913 - the operation's own signature
 
 
 def _gru(g: Graph, linear_before_reset: bool, **args: Any) -> tuple[Node, ...]:
-    cell = "gru_linear" if linear_before_reset else "gru"
-    return _Layer("gru", cell, **args).build(g)
+    return _Layer("gru", "gru_linear" if linear_before_reset else "gru", **args).build(g)
 
 
 @_layer(

@@ -225,8 +225,7 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
     index, weight = table(x.shape[axis], attrs)
     seen = np.moveaxis(x, axis, -1)[..., index]
     y = np.sum(np.where(weight != 0, seen * weight, 0.0), -1)
-    y = np.where(index[:, 0] < 0, extrapolation_value, y)
-    return np.moveaxis(y, -1, axis)
+    return np.moveaxis(np.where(index[:, 0] < 0, extrapolation_value, y), -1, axis)
 
 
 def _plan(

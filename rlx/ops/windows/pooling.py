@@ -74,8 +74,7 @@ def _infer(name: str) -> Callable[..., TensorType]:
             raise GraphError(
                 f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
             )
-        window = _normalise(name, shape, attrs)
-        return TensorType((*shape[:2], *window.out), types[0].dtype)
+        return TensorType((*shape[:2], *_normalise(name, shape, attrs).out), types[0].dtype)
 
     return infer
 

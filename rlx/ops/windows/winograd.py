@@ -98,5 +98,4 @@ def block(conv: Any) -> Any:
     wanted = tiles // _BLOCKS // _ROWS * _ROWS
     enough = 1 if near else flag(wanted - _FEWEST + 1)
     wanted = smallest(enough * wanted + (1 - enough) * _MOST, _MOST, room)
-    blocks = largest(1, ceil_divide(tiles, largest(least, wanted)))
-    return ceil_divide(tiles, blocks)
+    return ceil_divide(tiles, largest(1, ceil_divide(tiles, largest(least, wanted))))

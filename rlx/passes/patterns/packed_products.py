@@ -179,8 +179,7 @@ def narrowed(node: Node, site: MatchSite) -> Match | None:
             for i, end in enumerate(ends)
         ]
 
-    ordered = sorted(inside, key=lambda item: item.id)
-    return Match((*ordered, *ends), build, tuple(ends))
+    return Match((*sorted(inside, key=lambda item: item.id), *ends), build, tuple(ends))
 
 
 def _part_of(node: Node) -> Node | None:

@@ -303,8 +303,7 @@ def scan(call: OnnxCall) -> Any:
     carried = len(call.operands) - count
     if not 0 <= carried <= len(body.outputs) or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
-    values = [call.value(i) for i in range(len(call.operands))]
-    return _scan(call, body, values, carried)
+    return _scan(call, body, [call.value(i) for i in range(len(call.operands))], carried)
 
 
 @onnx_op("Scan", since=8, raw=True)

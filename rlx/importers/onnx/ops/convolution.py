@@ -203,8 +203,7 @@ def conv_transpose(call: OnnxCall) -> Any:
         return result
     if rank > 3:
         raise RefusedError(f"a transposed convolution over {rank} axes")
-    windows = _Windows(strides, pads, extra, dilations)
-    return _spread(g, (x, w, bias), windows, groups)
+    return _spread(g, (x, w, bias), _Windows(strides, pads, extra, dilations), groups)
 
 
 class _Windows(NamedTuple):

@@ -38,8 +38,7 @@ def _spread(call: OnnxCall, node: Node, x: Node) -> Node:
     shape = list(node.shape)
     wide = g.expand(g.unsqueeze(node, (axis + 1,)), (*shape[: axis + 1], size, *shape[axis + 1 :]))
     shape[axis] *= size
-    whole = g.reshape(wide, shape)
-    return g.narrow(whole, axis, 0, x.shape[axis])
+    return g.narrow(g.reshape(wide, shape), axis, 0, x.shape[axis])
 
 
 def _target(call: OnnxCall) -> Element:

@@ -86,8 +86,7 @@ def dft(call: OnnxCall) -> Any:
         transposed = _resized(g, transposed, rank - 2, length)
     spectrum = g.fft(_blocks(g, transposed), inverse=bool(inverse))
     retained = length // 2 + 1 if onesided and not inverse else length
-    y = _pairs(g, spectrum, retained, 1 if back else 2)
-    return g.transpose(y, np.argsort(order).tolist())
+    return g.transpose(_pairs(g, spectrum, retained, 1 if back else 2), np.argsort(order).tolist())
 
 
 @onnx_op("STFT", since=17)

@@ -75,8 +75,7 @@ def relative_position_bias(call: OnnxCall) -> Any:
     limited((rows, columns))
     both = bool(call.integer("is_bidirectional", 0))
     places = buckets(rows, columns, table.shape[0], call.integer("max_distance"), both)
-    result = g.gather(table, g.constant(places), 0)
-    return g.unsqueeze(g.transpose(result, (2, 0, 1)), (0,))
+    return g.unsqueeze(g.transpose(g.gather(table, g.constant(places), 0), (2, 0, 1)), (0,))
 
 
 @contrib("GatedRelativePositionBias")

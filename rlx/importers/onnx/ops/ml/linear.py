@@ -30,8 +30,7 @@ def _product(call: OnnxCall, count: int) -> Node:
 @ml("LinearRegressor")
 def linear_regressor(call: OnnxCall) -> Any:
     """A sum of weighted features for each target."""
-    y = _product(call, call.integer("targets", 1))
-    return as_float(call.g, transformed(call, y))
+    return as_float(call.g, transformed(call, _product(call, call.integer("targets", 1))))
 
 
 @ml("LinearClassifier")

@@ -41,8 +41,7 @@ def regressor(call: OnnxCall) -> Any:
     x, count = rows(call), call.integer("n_targets", 1)
     forest = from_nodes(call, "target", count)
     y = scores(call.g, x, forest, call.text("aggregate_function", "SUM"))
-    y = _with_base(call, y, _base(call, count))
-    return as_float(call.g, transformed(call, y))
+    return as_float(call.g, transformed(call, _with_base(call, y, _base(call, count))))
 
 
 @ml("TreeEnsemble", since=5)
