@@ -300,9 +300,9 @@ static void count_parts(struct rlx_team *own)
 {
     const int64_t made = own->made ? atomic_exchange(&own->made, 0) : 0;
     if (!made) return;
-    const int64_t step = pool.step; /* it does not end before these are counted */
+    const int64_t step = pool.step, parts = call_of(step)->split->parts; /* which do not end before these are counted */
     if (own->longest > pool.longest) pool.longest = own->longest;
-    if (atomic_fetch_add(&pool.made.count, made) + made == call_of(step)->split->parts) end_step(step);
+    if (atomic_fetch_add(&pool.made.count, made) + made == parts) end_step(step);
 }
 
 /* Makes a part. Returns 0 if the thread was stopped meanwhile: its result does not count. */

@@ -34,8 +34,7 @@ def _more(g, y, outputs):
 
 
 def _shuffled(g, y):
-    split = g.transpose(g.reshape(y, (2, 4, 3, 10, 11)), (0, 2, 1, 3, 4))
-    return g.reshape(split, y.shape)
+    return g.reshape(g.transpose(g.reshape(y, (2, 4, 3, 10, 11)), (0, 2, 1, 3, 4)), y.shape)
 
 
 def _normed(g, y):

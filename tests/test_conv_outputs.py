@@ -34,8 +34,7 @@ def _not_finite(side, place, value):
     rng = np.random.default_rng(0)
     w = rng.normal(size=(70, 34, 5, 5))
     w[place] = value
-    x = rng.normal(size=(3, 34, side, side))
-    return x, w, np.zeros(70), {"padding": 2}
+    return rng.normal(size=(3, 34, side, side)), w, np.zeros(70), {"padding": 2}
 
 
 def test_padding_meets_weights_that_are_not_finite():

@@ -170,8 +170,7 @@ def attention_of(g, x):
     q, k, v = (g.reshape(x, (2, 8, 2, 16)) * factor for factor in (1.5, 0.5, 2.0))
     q, v = (g.transpose(item, (0, 2, 1, 3)) for item in (q, v))
     scores = (q @ g.transpose(k, (0, 2, 3, 1))) * 0.25 + g.param("mask", (1, 1, 8, 8), x.dtype)
-    y = g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3))
-    return g.reshape(y, (2, 8, 32))
+    return g.reshape(g.transpose(g.softmax(scores) @ v, (0, 2, 1, 3)), (2, 8, 32))
 
 
 def block_of(g, x):

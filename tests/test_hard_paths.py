@@ -122,8 +122,7 @@ def test_a_command_writes_its_report(folder):
 
 def _in_another_process(path, folder):
     os.environ["RLX_CACHE"] = str(folder)
-    result = ran(rlx.load_model(path))
-    return result, rlx.cache_stats().disk_hits
+    return ran(rlx.load_model(path)), rlx.cache_stats().disk_hits
 
 
 def test_processes_that_are_spawned(folder):

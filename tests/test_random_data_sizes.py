@@ -37,8 +37,7 @@ def unique_rows(g, x):
 
 def np_unique_rows(x):
     values, first = np.unique(first_of(x), return_index=True)
-    values = values[np.argsort(first)]
-    return np.repeat(values[:, None], WIDTH, 1)
+    return np.repeat(values[np.argsort(first)][:, None], WIDTH, 1)
 
 
 def top_rows(g, x):

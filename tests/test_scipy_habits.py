@@ -145,8 +145,7 @@ def test_padtypes(device, rng, padtype):
 
 def along(function, x, axis):
     """Applies a function of the last axis along another one."""
-    result = function(np.moveaxis(x, axis, -1))
-    return np.moveaxis(result, -1, axis)
+    return np.moveaxis(function(np.moveaxis(x, axis, -1)), -1, axis)
 
 
 AXES = {

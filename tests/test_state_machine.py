@@ -54,8 +54,7 @@ class CallMachine(RuleBasedStateMachine):
 
     def operands(self, live, seed):
         """Returns values of x and s; s comes from the handle if there is one."""
-        x = matrix(seed)
-        return x, live.state if live.state is not None else matrix(seed + 1)
+        return matrix(seed), live.state if live.state is not None else matrix(seed + 1)
 
     @invariant()
     def count(self):

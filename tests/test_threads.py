@@ -327,6 +327,19 @@ def test_more_threads_than_cores_gain_nothing(monkeypatch):
     assert {item.threads for item in results if item} == {3}
 
 
+def test_short_runs_end_while_threads_count_their_parts():
+    program = """
+import numpy as np, rlx
+g = rlx.Graph()
+x, w = np.ones((64, 256), "f4"), np.ones((256, 256), "f4")
+g.set_outputs([g.input("x", x.shape) @ g.constant(w)])
+run = rlx.compile(g, "cpu", options=rlx.CompileOptions(threads=2)).run_slots
+for _ in range(60_000):
+    assert run(x)[0][0, 0] == 256
+"""
+    run_python("-c", program)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems bind no processes")
 @pytest.mark.parametrize("handled", [False, True])
 def test_late_threads_on_busy_cores(handled):

@@ -53,8 +53,7 @@ def test_fewer_rows_are_fewer_bytes_and_flops(target_device, tmp_path):
 
 
 def test_placing_experts_goes_on_recording(target_device, tmp_path):
-    rng = np.random.default_rng(0)
-    g = test_experts.model()
+    rng, g = np.random.default_rng(0), test_experts.model()
     params = {n: rng.normal(size=g.named(n).shape).astype("f4") for n in g.param_names}
     options = rlx.CompileOptions(profile=True)
     with rlx.compile(g, target_device, params, options) as cg:

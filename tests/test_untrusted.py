@@ -171,8 +171,7 @@ def test_a_plan_serves_no_graph_but_its_file(path, target_device):
 
 def test_a_plan_is_used_twice(path):
     forge(path, model(), lambda plan, stored: None)
-    loaded = rlx.load_model(path)
-    before = rlx.cache_stats()
+    loaded, before = rlx.load_model(path), rlx.cache_stats()
     for _ in range(2):
         rlx.compile(loaded, "cpu").close()
     after = rlx.cache_stats()
@@ -244,8 +243,7 @@ def planned():
     for part in parts[1:]:
         y = g.softmax(y @ part, -1)
     g.set_outputs([y])
-    target = Target.of(rlx.Device.parse("cpu"), rlx.CompileOptions())
-    return lower(g, target)
+    return lower(g, Target.of(rlx.Device.parse("cpu"), rlx.CompileOptions()))
 
 
 def test_a_memory_plan_is_checked():

@@ -129,8 +129,7 @@ def test_every_product_variant(variant, m, k, n, batch, webgpu, monkeypatch, rng
     b = rng.normal(size=(batch, k, n)).astype(np.float32)
     bias, g = rng.normal(size=n).astype(np.float32), rlx.Graph()
     left, right = g.input("a", a.shape), g.input("b", b.shape)
-    transposed = g.input("t", (batch, n, k))
-    c = g.input("c", (n,))
+    transposed, c = g.input("t", (batch, n, k)), g.input("c", (n,))
     across = g.transpose(g.input("s", (batch, k, m)), (0, 2, 1))
     products = [left @ right + c, left @ g.transpose(transposed, (0, 2, 1)), across @ right]
     g.set_outputs([g.gelu(products[0]), *products[1:]])

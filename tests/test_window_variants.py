@@ -155,8 +155,7 @@ def test_patterns_of_taps():
 def test_the_rule_of_strips():
     def name(planes, out, kernel=(1, 3, 3), stride=(1, 1, 1)):
         problem = strips.StripProblem(planes, out, kernel, stride, (1, 1, 1))
-        legal = strips.DIRECT.legal(problem, DEFAULTS)
-        return strips.DIRECT.rule(problem, legal).name
+        return strips.DIRECT.rule(problem, strips.DIRECT.legal(problem, DEFAULTS)).name
 
     assert name(8192, (1, 56, 56)) == "block"
     assert name(8192, (1, 56, 56), stride=(1, 2, 2)) == "strip"
