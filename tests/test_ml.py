@@ -70,6 +70,24 @@ def test_the_inverse_of_the_normal_distribution(device):
     np.testing.assert_allclose(y, np.repeat(norm.ppf(p), 2, 1), atol=0.02)
 
 
+@looped("gamma", [0.01, 0.5, 900.0, -0.2])
+@looped("mean", [0.0, 1000.0])
+def test_radial_kernels_of_rows_that_are_vectors(rng, device, gamma, mean):
+    vectors = np.float32(rng.standard_normal((7, 5)) / 4 + mean)
+    x = np.concatenate([vectors, vectors + np.float32(2.0**-9), np.zeros((3, 5), "f4")])
+    x[-3:, 2] = np.inf, -np.inf, np.nan
+    attrs = {"kernel_type": "RBF", "kernel_params": [gamma, 0.0, 0.0], "rho": [0.0]}
+    attrs |= {
+        "support_vectors": vectors.ravel().tolist(),
+        "n_supports": 7,
+        "coefficients": [1.0] * 7,
+    }
+    (y,) = run("SVMRegressor", [x], attrs, device)
+    squares = ((x[:, None].astype("f8") - vectors) ** 2).sum(2)
+    expected = np.exp(-np.float32(gamma) * squares).sum(1)
+    np.testing.assert_allclose(y[:, 0], expected, rtol=1e-5)
+
+
 def test_an_unknown_category_is_loud(device):
     """An unknown category is an error: a compiled graph can't raise one, so its row is NaN."""
     x = np.array([[1, 9, 2]])

@@ -109,8 +109,7 @@ def test_as_onnx_runtime(name, device, shapes, request):
             n: np.asarray(single[n], np.int32 if "int32" in kind else None)
             for n, kind in types.items()
         }
-        want = theirs.run(None, single)
-        got = model.run(single)
+        want, got = theirs.run(None, single), model.run(single)
         for a, b in zip(got, want, strict=True):
             assert a.shape == b.shape
             # Two f32 implementations of up to a hundred layers.

@@ -39,8 +39,7 @@ def weights(name):
 def block(rows):
     """A norm, products by three weights, gated ones, and the sum with what came in."""
     g = rlx.Graph()
-    x = g.input("x", (rows, K))
-    norm = g.constant(np.linspace(0.5, 1.5, K), "f32")
+    x, norm = g.input("x", (rows, K)), g.constant(np.linspace(0.5, 1.5, K), "f32")
     first = g.rms_norm(x, norm, 1e-5)
     outputs = [product(g, first, name) for name in "qkv"]
     second = g.rms_norm(x, norm, 1e-5, 1) * 1.0

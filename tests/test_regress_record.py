@@ -268,8 +268,7 @@ def test_damage_is_a_typed_error(recorded, tmp_path):
 
 def _mutated(data, random_):
     raw = bytearray(data)
-    kind = random_.randrange(6)
-    index = random_.randrange(len(raw))
+    kind, index = random_.randrange(6), random_.randrange(len(raw))
     if kind == 0:
         raw[index] = random_.randrange(256)
     elif kind == 1:

@@ -104,8 +104,7 @@ def test_scales(rng, mode, coordinates, scales):
 @looped("scale", [0.5, 1.5, 1.7, 2.6])
 def test_corners_stay_where_a_scale_gives_a_fractional_size(device, rng, n, scale):
     """The last result is the last element, as PyTorch's align_corners promises."""
-    x = rng.standard_normal((1, 1, n)).astype(np.float32)
-    size = (1, 1, int(n * scale))
+    x, size = rng.standard_normal((1, 1, n)).astype(np.float32), (1, 1, int(n * scale))
     attrs = {"mode": "linear", "coordinates": "align_corners", "scales": (1.0, 1.0, scale)}
     got = run(device, x, size=size, **attrs)
     places = np.linspace(0, n - 1, size[2])

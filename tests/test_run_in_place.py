@@ -169,8 +169,7 @@ def test_rows_and_addresses_of_the_last_outputs(device, n):
     g = rlx.Graph()
     x = g.input("x", (2, n))
     g.set_outputs([x + 1.0, x * 2.0])
-    cg = rlx.compile(g, device)
-    x = np.arange(2 * n, dtype=np.float32).reshape(2, n) / n
+    cg, x = rlx.compile(g, device), np.arange(2 * n, dtype=np.float32).reshape(2, n) / n
     result = cg.run({"x": x})
     np.testing.assert_array_equal(cg.read_output_row(0, 1), result[0][1])
     del result
@@ -382,8 +381,7 @@ def test_memory_is_used_again_when_all_views_are_gone():
 def test_idle_memory_is_bounded():
     g = rlx.Graph()
     g.set_outputs([g.input("x", (1 << 21,)) + 1.0])
-    cg = rlx.compile(g, "cpu")
-    x = np.zeros(1 << 21, np.float32)
+    cg, x = rlx.compile(g, "cpu"), np.zeros(1 << 21, np.float32)
     retained = [cg.run({"x": x})[0] for _ in range(40)]
     assert all((array == 1).all() for array in retained)
     del retained

@@ -252,8 +252,7 @@ def test_results_with_and_without_a_state(rng):
 def test_arrays_beside_nodes(rng):
     """A state or a second signal may be an array where the first one is a node."""
     x, wide = noise(rng, (2, 300))
-    zi = rng.standard_normal((2, 3))
-    g = rlx.Graph()
+    zi, g = rng.standard_normal((2, 3)), rlx.Graph()
     node = g.input("x", x.shape)
     outputs = [*signal.lfilter(B, A, node, zi=zi), *signal.lfilter(B, 1.0, node, zi=zi)]
     outputs.append(signal.coherence(node, wide[::-1] + wide, nperseg=64))

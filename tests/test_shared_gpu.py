@@ -133,8 +133,7 @@ def test_a_shader_of_the_program_reads_the_results(shared):
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "i64", "u8", "bool"])
 def test_elements_stand_as_in_numpy(dtype, shared):
     graph = rlx.Graph()
-    x = graph.input("x", (3, 7), dtype)
-    y = graph.input("y", (5,), dtype)
+    x, y = graph.input("x", (3, 7), dtype), graph.input("y", (5,), dtype)
     graph.set_outputs([graph.transpose(x, (1, 0)), graph.concat([y, y], 0)])
     stored = rlx.DType.parse(dtype).numpy
     x, y = np.arange(21).reshape(3, 7) % 2, np.arange(5) % 2

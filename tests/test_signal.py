@@ -179,8 +179,7 @@ def test_welch_median_shows_nan(rng):
 
 
 def test_welch_on_nodes_reads_back_the_result_only(device, rng):
-    x = rng.standard_normal((4, 2048)).astype(np.float32)
-    g = rlx.Graph()
+    x, g = rng.standard_normal((4, 2048)).astype(np.float32), rlx.Graph()
     g.set_outputs(signal.welch(g.input("x", x.shape), fs=128.0, nperseg=512))
     with rlx.compile(g, device=device) as cg:
         (power,) = cg.run_slots(x)
@@ -357,8 +356,7 @@ def test_frames_of_any_hop(device, rng):
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "odd"])
 def test_extend(rng, mode):
-    x = rng.standard_normal((2, 9)).astype(np.float32)
-    g = rlx.Graph()
+    x, g = rng.standard_normal((2, 9)).astype(np.float32), rlx.Graph()
     g.set_outputs(signal.extend(g.input("x", x.shape), 3, 5, mode))
     with rlx.compile(g, device="cpu") as cg:
         (got,) = cg.run_slots(x)

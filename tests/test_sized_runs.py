@@ -116,8 +116,7 @@ def test_ranges_change_without_python(refused):
 
 def test_handles_and_params_reach_other_ranges():
     g = rlx.Graph("sums")
-    bias = g.input("bias", (2,))
-    x = g.input("x", (N, 2))
+    bias, x = g.input("bias", (2,)), g.input("x", (N, 2))
     g.set_outputs([g.sum(x, axes=0) + bias, x @ g.param("w", (2, 2))])
     with rlx.compile(g, device="cpu", params={"w": np.eye(2)}) as cg:
         sizes = (0, 40, 3000, 0, 40)
@@ -135,8 +134,7 @@ def test_handles_and_params_reach_other_ranges():
 
 
 def test_an_input_that_was_empty_is_read():
-    g = rlx.Graph("rest")
-    k = rlx.Dim("k")
+    g, k = rlx.Graph("rest"), rlx.Dim("k")
     x, y, rest = g.input("x", (N,)), g.input("y", (k,)), g.input("rest", (N - k,))
     g.set_outputs([g.sum(x) + g.sum(y), rest * 2.0])
     with rlx.compile(g, device="cpu") as cg:

@@ -56,8 +56,7 @@ def special_cases(kind):
 
 
 def operands_of(case, kind):
-    operands = case.operands()
-    rng = np.random.default_rng(zlib.crc32(f"{case}{kind}".encode()))
+    operands, rng = case.operands(), np.random.default_rng(zlib.crc32(f"{case}{kind}".encode()))
     for array, dtype in zip(operands, case.dtypes, strict=True):
         if dtype is DType.F32:
             places = rng.integers(0, array.size, max(1, min(3, array.size // 8)))

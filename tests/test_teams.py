@@ -133,8 +133,7 @@ def test_convolutions_in_tiles_have_the_bits_of_one_thread(case, count, teams, m
     rng = np.random.default_rng(channels)
     x = rng.normal(size=(1, channels, high, wide)).astype(np.float32)
     x[0, 1, 2, 3] = np.nan
-    w = rng.normal(size=(outputs, channels // groups, 3, 3)).astype(np.float32)
-    g = rlx.Graph()
+    w, g = rng.normal(size=(outputs, channels // groups, 3, 3)).astype(np.float32), rlx.Graph()
     attrs = {"padding": apart, "dilation": apart, "groups": groups}
     y = g.relu(g.conv2d(g.input("x", x.shape), g.constant(w), **attrs))
     g.set_outputs([y + g.input("more", y.shape)])

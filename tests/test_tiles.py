@@ -56,8 +56,7 @@ def test_convolutions(seed, dtype):
     taps = int(rng.choice([1, 3, 5]))
     kind = {"f32": np.float32, "f64": np.float64}[dtype]
     w = rng.normal(size=(outputs * groups, inputs, taps, taps)).astype(kind)
-    x = rng.normal(size=(batch, inputs * groups, high, wide)).astype(kind)
-    g = rlx.Graph()
+    x, g = rng.normal(size=(batch, inputs * groups, high, wide)).astype(kind), rlx.Graph()
     weight = g.constant(w) if seed % 2 else g.input("w", w.shape, dtype)
     result = g.conv2d(g.input("x", x.shape, dtype), weight, padding=taps // 2, groups=groups)
     g.set_outputs([result])

@@ -73,8 +73,7 @@ def test_placing_experts_goes_on_recording(target_device, tmp_path):
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
     document = traces.read(tmp_path / "trace.json")
-    runs = traces.spans(document, "call", "run")
-    kernels = traces.spans(document, "kernel")
+    runs, kernels = traces.spans(document, "call", "run"), traces.spans(document, "kernel")
     assert len(runs) == 3
     for run in runs:
         assert any(traces.within(kernel, run) for kernel in kernels)

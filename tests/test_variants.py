@@ -158,8 +158,7 @@ def test_every_variant_of_weights_in_blocks(scheme, variant, m, n, k, webgpu, mo
     w = rng.normal(size=(n, k)).astype(np.float32)
     groups = scheme in ("int4", "int8")
     parts = quantize_groups(w, scheme, 64) if groups else (quantize_blocks(w, scheme),)
-    x = rng.normal(size=(m, k)).astype(np.float32)
-    g = rlx.Graph()
+    x, g = rng.normal(size=(m, k)).astype(np.float32), rlx.Graph()
     stored = [g.constant(part) for part in parts]
     g.set_outputs(g.dequant_matmul(g.input("x", x.shape), stored[0], scheme, *stored[1:]))
     exact = x.astype(np.float64) @ decode_blocks(parts[0], scheme, *parts[1:]).T
@@ -457,8 +456,7 @@ def test_log_softmax_of_large_numbers_keeps_its_digits(webgpu, monkeypatch, vari
     """Its result is small however large they are: the largest is taken off before anything is added."""
     monkeypatch.setenv("RLX_VARIANT", f"rows={variant}")
     x = np.random.default_rng(4).normal(size=(5, 330)) + 10000.0
-    x = x.astype(np.float32)
-    g = rlx.Graph()
+    x, g = x.astype(np.float32), rlx.Graph()
     g.set_outputs(g.log_softmax(g.input("x", x.shape)))
     with rlx.compile(g, webgpu) as compiled:
         (result,) = compiled.run({"x": x})

@@ -299,8 +299,7 @@ class Chat:
             text = render(self._template, messages[:1], answer=False, **self._names)
         except InputError:  # some templates want a question first
             return 0
-        size = len(self._model.tokenizer.encode(text))
-        return min(size, len(tokens))
+        return min(len(self._model.tokenizer.encode(text)), len(tokens))
 
 
 def _message(given: Any) -> dict[str, Any]:

@@ -116,8 +116,7 @@ def _scales_k4(packed: Array) -> tuple[Array, Array]:
     """
     first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:12]
     scales = np.hstack([first & 63, (rest & 15) | (first >> 6) << 4])
-    minima = np.hstack([second & 63, (rest >> 4) | (second >> 6) << 4])
-    return scales, minima
+    return scales, np.hstack([second & 63, (rest >> 4) | (second >> 6) << 4])
 
 
 def _wide_nibbles(codes: Array) -> Array:

@@ -348,8 +348,7 @@ def _there_and_back(
             hint="pass a smaller padlen",
         )
     forward = once(extend(last, edge, edge, _PADS.get(str(padtype), "odd")))
-    back = once(forward[..., ::-1])
-    return restore(narrow(back[..., ::-1], edge, last.shape[-1]))
+    return restore(narrow(once(forward[..., ::-1])[..., ::-1], edge, last.shape[-1]))
 
 
 def _check_state(name: str, zi: Node, expected: tuple[int, ...]) -> None:

@@ -388,8 +388,7 @@ def _term(monomial: Monomial, factor: int) -> str:
             listed[i], factor = atom.name, factor // atom.factor
     if not listed:
         return str(factor)
-    sign = {1: "", -1: "-"}.get(factor, f"{factor}*")
-    return sign + "*".join(listed)
+    return {1: "", -1: "-"}.get(factor, f"{factor}*") + "*".join(listed)
 
 
 def _atom(atom: Atom) -> str:

@@ -273,8 +273,7 @@ def _sample(
     total = g.cumsum(p, -1)
     u = g.cast(_numbers(g, "uniform", (*logits.shape[:-1], 1), seed, stream), logits.dtype)
     level = g.mul(u, g.narrow(total, -1, tokens - 1, 1))
-    passed = g.sum(g.cast(g.le(total, level), DType.I32), [-1])
-    return g.minimum(passed, tokens - 1)
+    return g.minimum(g.sum(g.cast(g.le(total, level), DType.I32), [-1]), tokens - 1)
 
 
 # exp of it is 0 in every float type.

@@ -38,8 +38,7 @@ def _repeat_interleave(g: Graph, x: Node, repeats: Node, axis: int | None, total
         0,
         "add",
     )
-    index = g.cumsum(g.narrow(marks, 0, 0, length), 0)
-    return g.gather(flat, index, axis)
+    return g.gather(flat, g.cumsum(g.narrow(marks, 0, 0, length), 0), axis)
 
 
 @composite(

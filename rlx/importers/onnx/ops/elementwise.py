@@ -65,8 +65,7 @@ def _below(call: OnnxCall, a: Node, b: Node) -> Node:
     """Computes a < b for u64 in i64, where a negative number is a large one."""
     g, zero = call.g, call.g.constant(np.int64(0))
     large_a, large_b = g.lt(a, zero), g.lt(b, zero)
-    same = g.logical_not(g.logical_xor(large_a, large_b))
-    return g.where(same, g.lt(a, b), large_b)
+    return g.where(g.logical_not(g.logical_xor(large_a, large_b)), g.lt(a, b), large_b)
 
 
 for _onnx, _rlx, _carried in UNARY:

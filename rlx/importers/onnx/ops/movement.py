@@ -144,8 +144,7 @@ def _computed_slice(call: OnnxCall, x: Node, axis: int, part: tuple[Any, Any, in
     length = as_size(call.site, count, n)
     if is_known(start, 0) and step == 1:
         return g.narrow(x, axis, 0, length)
-    places = g.add(g.mul(positions(g, length), np.int64(step)), first)
-    return g.gather(x, places, axis)
+    return g.gather(x, g.add(g.mul(positions(g, length), np.int64(step)), first), axis)
 
 
 @onnx_op("Gather", "GatherElements", carried=True)

@@ -114,8 +114,7 @@ def _decoded(call: OnnxCall) -> OnnxValue:
         raise RefusedError(f"output_dtype {code}")
     through = DType.F64 if scale.dtype is DType.F64 else DType.F32
     spread = as_dtype(g, _spread(call, scale, x), through)
-    result = g.mul(as_dtype(g, wide, through), spread)
-    return OnnxValue.of(as_dtype(g, result, target))
+    return OnnxValue.of(as_dtype(g, g.mul(as_dtype(g, wide, through), spread), target))
 
 
 @onnx_op("DynamicQuantizeLinear")

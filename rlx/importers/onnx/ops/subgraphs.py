@@ -122,8 +122,7 @@ def separate(
         node = inner.input(f"x{i}", shapes.get(i, outer.shape), outer.dtype)
         nodes.append(node)
         holder.define(name, OnnxValue(value.element, node=node))
-    result = call.lowering.body(graph, scope, site)
-    return inner, nodes, site, tensors(result)
+    return inner, nodes, site, tensors(call.lowering.body(graph, scope, site))
 
 
 def tensors(

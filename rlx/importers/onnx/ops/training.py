@@ -42,8 +42,7 @@ def adagrad(call: OnnxCall) -> Any:
         slope = _gradient(call, x, gradient)
         now = g.div(rate, g.add(g.mul(_step(call, x), decay), 1.0))
         squares = g.add(squares, g.mul(slope, slope))
-        moved = g.div(g.mul(now, slope), g.add(g.sqrt(squares), eps))
-        return g.sub(x, moved), squares
+        return g.sub(x, g.div(g.mul(now, slope), g.add(g.sqrt(squares), eps))), squares
 
     return _each(call, 3, update)
 

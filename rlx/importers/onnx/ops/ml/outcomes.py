@@ -29,8 +29,7 @@ def _probit(g: Graph, x: Node) -> Node:
     log = g.log(g.mul(g.sub(g.constant(1.0, x.dtype), y), g.add(y, 1.0)))
     v = g.add(g.mul(log, 0.5), 2 / (math.pi * _A))
     root = g.sqrt(g.sub(g.sqrt(g.sub(g.mul(v, v), g.mul(log, 1 / _A))), v))
-    signed = g.where(g.lt(y, 0.0), g.neg(root), root)
-    return g.mul(signed, math.sqrt(2))
+    return g.mul(g.where(g.lt(y, 0.0), g.neg(root), root), math.sqrt(2))
 
 
 def _softmax_zero(g: Graph, x: Node) -> Node:
