@@ -270,7 +270,7 @@ static void begin_step(int64_t step)
     atomic_store_explicit(&pool.made.count, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.longest, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.usual, split->usual, memory_order_relaxed);
-    atomic_store_explicit(&pool.patience, LATE_NS, memory_order_relaxed);
+    atomic_store_explicit(&pool.patience, (split->usual ? 1 : 100) * LATE_NS, memory_order_relaxed);
     pool.seats = wanted;
     WRITE_FIRST(pool.step, step);
     wake(wanted);
@@ -353,8 +353,10 @@ static int64_t make_parts(int64_t seat, int64_t step, int late)
         if (!make_part(&own, seat, step, part)) return made;
         made++;
     }
-    if (late && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0)
-        made = make_part(&own, seat, step, part);
+    if (late && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0) {
+        if (!make_part(&own, seat, step, part)) return 0; /* who stopped this thread takes its count */
+        made = 1;
+    }
     count_parts(thread);
     return made;
 }

@@ -10,14 +10,17 @@
 
 #define RLX_STOPPED (-1)
 
-#if defined(__linux__) && !defined(__SANITIZE_THREAD__) /* which delays signals */
+#if defined(__linux__) && defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* which delays signals */
+#include <cpuid.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -28,8 +31,12 @@ typedef struct {
     sigset_t before, mask;  /* the signals that it blocked before, and those that it blocks at its work */
 } rlx_stoppable;
 
-/* A handler may read it, since it takes no memory at the first use, as other variables of threads do. */
+/* A handler may read it: with this model of glibc's, and with musl, it takes no memory at the first use. */
+#ifdef __GLIBC__
 static __thread rlx_stoppable *rlx_own_stop __attribute__((tls_model("initial-exec")));
+#else
+static __thread rlx_stoppable *rlx_own_stop;
+#endif
 
 static void rlx_take_stop(int number, siginfo_t *about, void *context)
 {
@@ -68,9 +75,27 @@ static void rlx_forbid_stop(void)
     rlx_own_stop = NULL;
 }
 
+/* Whether a program translates this one for another processor (qemu, FEX, Rosetta), or is its kernel (gVisor, which says 4.4):
+   these may deliver a signal after further stores. Linux has the barrier since 4.14. */
+static int rlx_is_translated(void)
+{
+    unsigned int words[2][4];
+    struct utsname name;
+    char *rest = NULL;
+    __cpuid(0, words[0][0], words[0][1], words[0][3], words[0][2]);
+    __cpuid(0x40000000, words[1][0], words[1][1], words[1][2], words[1][3]);
+    if (!memcmp(&words[0][1], "VirtualApple", 12) || !memcmp(&words[1][1], "TCGTCGTCGTCG", 12)) return 1;
+    if (!memcmp(&words[1][1], "FEXIFEXIEMU", 11) || uname(&name)) return 1;
+    const long major = strtol(name.release, &rest, 10), minor = *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
+    return major < 4 || (major == 4 && minor < 14);
+}
+
 /* Whether threads can be stopped. The first call of a process takes some milliseconds. */
 static int rlx_can_stop(void)
 {
+    static _Atomic int translated; /* 1 if it is not, 2 if it is, and 0 before that is known */
+    if (!translated) translated = 1 + rlx_is_translated();
+    if (translated == 2) return 0;
     const struct sigaction own = {.sa_sigaction = rlx_take_stop, .sa_flags = SA_RESTART | SA_SIGINFO};
     struct sigaction now;
     if (sigaction(SIGURG, NULL, &now) || syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)) return 0;

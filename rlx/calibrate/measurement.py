@@ -134,8 +134,7 @@ class Measurement:
         )
         if not self._on_host and not self._software:
             result = self._waiting(result)
-        result = self._kernels(result)
-        return replace(result, measuring_s=watch.elapsed())
+        return replace(self._kernels(result), measuring_s=watch.elapsed())
 
     def _first_graphs(self) -> Iterator[tuple[Graph, Target]]:
         """Graphs with the kernels of the figures that tell most.

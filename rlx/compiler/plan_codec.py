@@ -64,8 +64,7 @@ def pack(lowered: LoweredModule, sources: Sequence[str]) -> tuple[Any, list[Arra
         OpaqueError: It holds something that is more than data, a Python function for instance.
     """
     packer = _Packer(sources)
-    data = packer.lowered(lowered)
-    return data, packer.arrays
+    return packer.lowered(lowered), packer.arrays
 
 
 def unpack(data: Any, arrays: Sequence[Array], sources: Sequence[str]) -> Decisions:

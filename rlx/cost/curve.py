@@ -68,8 +68,7 @@ class Curve:
         (x0, y0), (x1, y1) = self.points[index - 1], self.points[index]
         if work == x1:
             return y1
-        part = math.log(work / x0) / math.log(x1 / x0)
-        return float(y0 * (y1 / y0) ** part)
+        return float(y0 * (y1 / y0) ** (math.log(work / x0) / math.log(x1 / x0)))
 
     def per_ns(self, work: float) -> float:
         """Work per nanosecond at that amount of it: GB/s of bytes, GFLOP/s of operations."""

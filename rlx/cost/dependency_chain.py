@@ -40,8 +40,7 @@ def _row(node: Node) -> float:
 
 
 def _reduced(node: Node) -> float:
-    each = size(node.inputs[0].shape) / max(1, size(node.shape))
-    return max(1.0, each / _LANES)
+    return max(1.0, (size(node.inputs[0].shape) / max(1, size(node.shape))) / _LANES)
 
 
 def _stages(node: Node) -> float:

@@ -426,8 +426,7 @@ def memory(
     """
     file, _ = read_file(path)
     network = Network(file, _checked_dtype(cache_dtype))
-    context = _checked_context(context, network.config.context)
-    return _run_size(file, network, context, *_CHUNK)[1]
+    return _run_size(file, network, _checked_context(context, network.config.context), *_CHUNK)[1]
 
 
 def _run_size(

@@ -137,8 +137,7 @@ def _pair(base: Recording, new: Recording, first: DeviceLine, other: DeviceLine)
     if first.api == _NATIVE or first.software:
         same = same and (base.run.isa, base.run.machine) == (new.run.isa, new.run.machine)
     before = base.peaks.get(first.device, {})
-    now = new.peaks.get(other.device, {})
-    return DevicePair(first, other, same, _peaks(before, now))
+    return DevicePair(first, other, same, _peaks(before, new.peaks.get(other.device, {})))
 
 
 def _peaks(base: Mapping[int, Peaks], new: Mapping[int, Peaks]) -> tuple[Peak, ...]:

@@ -116,8 +116,7 @@ def resample_poly(
     if up == down == 1 or n == 0:
         return x
     # Reversed the coefficients stand in the order of the samples they weigh.
-    result = banded(last, taps[::-1], up, down, middle + 1 - len(taps), -(-n * up // down))
-    return restore(result)
+    return restore(banded(last, taps[::-1], up, down, middle + 1 - len(taps), -(-n * up // down)))
 
 
 def polyphase(where: str, up: int, down: int, window: WindowLike) -> tuple[Array, int, int, int]:

@@ -74,8 +74,7 @@ def _decimate(x: Node, q: int, order: int, ftype: str, axis: int, zero_phase: bo
         taps = low_pass(order + 1, 1 / q)
         if zero_phase:
             return restore(resample_poly(last, 1, q, -1, taps))
-        count = -(-last.shape[-1] // q)
-        return restore(banded(last, taps[::-1], 1, q, 1 - len(taps), count))
+        return restore(banded(last, taps[::-1], 1, q, 1 - len(taps), -(-last.shape[-1] // q)))
     sos = chebyshev(order, _RIPPLE, 0.8 / q)
     smooth = sosfiltfilt(sos, last) if zero_phase else sosfilt(sos, last)
     return restore(smooth[..., ::q])

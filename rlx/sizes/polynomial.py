@@ -376,8 +376,7 @@ def atoms(item: Terms) -> Iterable[Unknown]:
 
 def text(item: Terms) -> str:
     """The expression as Python writes it."""
-    parts = [_term(monomial, c) for monomial, c in item]
-    return " + ".join(parts).replace("+ -", "- ") or "0"
+    return " + ".join([_term(monomial, c) for monomial, c in item]).replace("+ -", "- ") or "0"
 
 
 def _term(monomial: Monomial, factor: int) -> str:

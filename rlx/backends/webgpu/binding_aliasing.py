@@ -182,8 +182,7 @@ class _Renaming:
         if had.halves != has.halves:
             raise self._unclear(index, "whole vectors written")
         end = self._tokens.index(";", sign)
-        value = self._between(sign + 1, end).strip()
-        return f"{place} = bitcast<{has}>({value})", end
+        return f"{place} = bitcast<{has}>({self._between(sign + 1, end).strip()})", end
 
     def _unclear(self, index: int, expected: str) -> CompileError:
         return _refused(self._label, "".join(self._tokens[index : index + 12]), expected)

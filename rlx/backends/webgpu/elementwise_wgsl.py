@@ -176,8 +176,7 @@ def _literal(value: Any, dtype: DType) -> str:
         return f"wide_all(vec2<u32>({low}u, {high}u))"
     if dtype.is_float and not isinstance(value, SizeExpr) and not math.isfinite(np.float32(value)):
         # WGSL forbids constants that are not finite.
-        bits = int(np.float32(value).view(np.uint32))
-        return f"{vec}(bitcast<f32>({bits}u ^ {_ZERO}))"
+        return f"{vec}(bitcast<f32>({int(np.float32(value).view(np.uint32))}u ^ {_ZERO}))"
     text = f"{vec}({literal(value, STORAGE[dtype].register)})"
     # A driver that sees the 0 may give 0 for x * 0 and 0 / x, and x for x + 0.
     return _opaque(text) if dtype.is_float and value == 0 else text

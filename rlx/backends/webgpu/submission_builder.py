@@ -247,8 +247,7 @@ class SubmissionBuilder:
 
     def _inputs(self) -> list[ArenaSpan]:
         registers = None if self._sizes is None else self._sizes.inputs
-        views = self.host.views.argument_slots
-        return self._slots(self._schedule.inputs, views, registers)
+        return self._slots(self._schedule.inputs, self.host.views.argument_slots, registers)
 
     def _outputs(self) -> list[ArenaSpan]:
         registers = None if self._sizes is None else self._sizes.outputs

@@ -191,8 +191,7 @@ class WebGpuExecutable:
         if sources:
             runner = self._factory.runner(Submission(NO_DISPATCHES, moves=self._moves()))
             check(runner, runner.submit())
-        run = self._run(tuple(outputs), tuple(uploaded))
-        return self._submit(run, outputs, fresh)
+        return self._submit(self._run(tuple(outputs), tuple(uploaded)), outputs, fresh)
 
     def start(self, outputs: Sequence[int]) -> Pending:
         """See ``GpuExecutable``."""

@@ -124,5 +124,4 @@ def encoded(g: Graph, x: Node, name: str, saturate: bool = True) -> Node:
     code = g.where(negative, g.add(code, float(form.sign)), code)
     # Some GPUs take NaN for a large number in comparisons. Formats without NaN have 0 for it.
     missing = 0 if form.special == "finite" else form.nan
-    code = g.where(g.is_nan(x), g.constant(np.float32(missing)), code)
-    return g.cast(code, "u8")
+    return g.cast(g.where(g.is_nan(x), g.constant(np.float32(missing)), code), "u8")

@@ -40,8 +40,7 @@ def size(size: int) -> Array:
 
 
 def _dim(g: Graph, x: Node, axis: int) -> Node:
-    length = x.shape[as_axis(axis, len(x.shape), where="dim")]
-    return g.as_node(length, DType.I64, where="dim")
+    return g.as_node(x.shape[as_axis(axis, len(x.shape), where="dim")], DType.I64, where="dim")
 
 
 @composite(

@@ -107,8 +107,7 @@ def _flip(g: Graph, x: Node, axes: Any) -> Node:
     if not result:
         return x
     starts = [x.shape[axis] - 1 for axis in result]
-    stops = [-x.shape[axis] - 1 for axis in result]
-    return g.slice(x, starts, stops, result, [-1] * len(result))
+    return g.slice(x, starts, [-x.shape[axis] - 1 for axis in result], result, [-1] * len(result))
 
 
 @composite(

@@ -26,8 +26,7 @@ from rlx.ops.block_formats import (
 
 def _bytes(values: Array, dtype: str) -> Array:
     """Numbers of each block as bytes: ``[B, n]`` -> u8 ``[B, n * itemsize]``."""
-    stored = np.ascontiguousarray(values.astype(dtype))
-    return stored.view(np.uint8).reshape(len(values), -1)
+    return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
 
 
 def _half(values: Array) -> tuple[Array, Array]:
@@ -108,8 +107,7 @@ def _q8_0(x: Array) -> Array:
 def _nearest_place(x: Array, values: Array) -> Array:
     """The places of the nearest values in a table of 16."""
     order = np.argsort(values, kind="stable")
-    edges = (values[order][1:] + values[order][:-1]) / 2
-    return order[np.searchsorted(edges, x)].astype(np.uint8)
+    return order[np.searchsorted((values[order][1:] + values[order][:-1]) / 2, x)].astype(np.uint8)
 
 
 def _iq4_nl(x: Array) -> Array:
@@ -284,8 +282,7 @@ def quantize_blocks(weights: Array, scheme: str) -> Array:
     nbytes = row_bytes(scheme, x.shape[-1], where="quantize_blocks")
     if x.size == 0:
         return np.zeros((*x.shape[:-1], nbytes), np.uint8)
-    blocks = x.reshape(-1, FORMATS[scheme].weights)
-    return _ENCODERS[scheme](blocks).reshape(*x.shape[:-1], nbytes)
+    return _ENCODERS[scheme](x.reshape(-1, FORMATS[scheme].weights)).reshape(*x.shape[:-1], nbytes)
 
 
 def quantize_groups(

@@ -161,8 +161,7 @@ def grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
 )
 def partial_grouped_matmul(x: Array, w: Array, idx: Array) -> Array:
     """``grouped_matmul`` of some rows: those whose index is negative are zero."""
-    y = np.einsum("mk,mkn->mn", x, w[np.maximum(idx, 0)])
-    return np.where(idx[:, None] < 0, 0.0, y)
+    return np.where(idx[:, None] < 0, 0.0, np.einsum("mk,mkn->mn", x, w[np.maximum(idx, 0)]))
 
 
 # --- a low-rank update -----------------------------------------------------------------------------------
@@ -296,8 +295,7 @@ def _lower_scaled_cpu(node: Node, emitter: Emitter) -> None:
 )  # fmt: skip
 def scaled_matmul_integer(a: Array, b: Array, scale: Array) -> Array:
     """``matmul_integer`` of i8 or u8 ``[..., k]`` and ``[k, n]`` as f32, times a scale or one per column."""
-    exact = np.matmul(a.astype(np.int32), b.astype(np.int32))
-    return np.asarray(exact.astype(np.float32) * scale)
+    return np.asarray(np.matmul(a.astype(np.int32), b.astype(np.int32)).astype(np.float32) * scale)
 
 
 def _column(g: Graph, value: Any, dtype: DType, axis: int) -> Any:

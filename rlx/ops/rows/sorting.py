@@ -228,8 +228,7 @@ def topk(x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array,
     """
     moved = np.moveaxis(x, axis, -1)
     pos = _order(moved, largest)[..., :k]
-    values = np.take_along_axis(moved, pos, -1)
-    return np.moveaxis(values, -1, axis), np.moveaxis(pos, -1, axis)
+    return np.moveaxis(np.take_along_axis(moved, pos, -1), -1, axis), np.moveaxis(pos, -1, axis)
 
 
 def _sort_samples() -> tuple[Sample, ...]:

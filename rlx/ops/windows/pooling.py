@@ -186,8 +186,7 @@ def max_pool(
     attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     window = _window("max_pool", x.shape[2:], {**attrs, "ceil_mode": ceil_mode})
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    axes = tuple(range(-len(window.dims), 0))
-    return np.asarray(np.max(windows(x, window, lowest), axes))
+    return np.asarray(np.max(windows(x, window, lowest), tuple(range(-len(window.dims), 0))))
 
 
 # --- sums ------------------------------------------------------------------------------------------

@@ -54,8 +54,7 @@ def _start(node: Node) -> int:
     contiguous = set(node.attrs["steps"]) == {1} and node.shape[:-1] == node.inputs[0].shape[:-1]
     if not contiguous or last < 0:
         return -1
-    starts = dict(zip(node.attrs["axes"], node.attrs["starts"], strict=True))
-    return int(starts.get(last, 0))
+    return int(dict(zip(node.attrs["axes"], node.attrs["starts"], strict=True)).get(last, 0))
 
 
 def _are_halves(named: Mapping[str, Node]) -> bool:

@@ -54,8 +54,7 @@ def repeated(g: Graph, x: Node, heads: int) -> Node:
     b, h, s, d = x.shape
     if h == heads:
         return x
-    spread = g.expand(g.unsqueeze(x, (2,)), (b, h, heads // h, s, d))
-    return g.reshape(spread, (b, heads, s, d))
+    return g.reshape(g.expand(g.unsqueeze(x, (2,)), (b, h, heads // h, s, d)), (b, heads, s, d))
 
 
 @onnx_op("Attention", since=23)
@@ -185,8 +184,7 @@ def flex_attention(call: OnnxCall) -> Any:
         wide = element_of(precision, "softmax_precision").dtype or wide
     scores = g.mul(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), scale)
     scores = _modified(call, "score_mod", as_dtype(g, scores, wide))
-    weights = _modified(call, "prob_mod", g.softmax(scores))
-    return g.matmul(as_dtype(g, weights, v.dtype), v)
+    return g.matmul(as_dtype(g, _modified(call, "prob_mod", g.softmax(scores)), v.dtype), v)
 
 
 def _modified(call: OnnxCall, name: str, x: Node) -> Node:

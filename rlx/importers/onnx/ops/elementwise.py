@@ -135,8 +135,7 @@ def power(call: OnnxCall) -> Any:
         return g.pow(base, g.cast(exponent, base.dtype))
     if exponent.dtype.is_float:
         # In f64: f32 does not hold all integers.
-        wide = g.pow(g.cast(base, "f64"), g.cast(exponent, "f64"))
-        return g.cast(wide, base.dtype)
+        return g.cast(g.pow(g.cast(base, "f64"), g.cast(exponent, "f64")), base.dtype)
     return g.pow(base, g.cast(exponent, base.dtype))
 
 

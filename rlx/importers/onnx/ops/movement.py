@@ -389,8 +389,7 @@ def col2im(call: OnnxCall) -> Any:
     start = g.expand(g.constant(0.0, x.dtype), (batch * channels, math.prod(padded)))
     summed = g.scatter_elements(start, g.constant(index), blocks, 1, "add")
     whole = g.reshape(summed, (batch, channels, *padded))
-    pads = [(0, 0), (0, 0), *((-flat[a], -flat[a + rank]) for a in range(rank))]
-    return g.pad(whole, pads)
+    return g.pad(whole, [(0, 0), (0, 0), *((-flat[a], -flat[a + rank]) for a in range(rank))])
 
 
 @onnx_op("BlackmanWindow", "HannWindow", "HammingWindow", raw=True)

@@ -76,8 +76,7 @@ def constant_of_shape(call: OnnxCall) -> Any:
     call.need(value.array.size == 1, f"a value of shape {value.array.shape}")
     if not is_sized(dims) and (math.prod(dims) <= 1 << 12 or value.element.dtype is None):
         return OnnxValue(value.element, np.full(limited(dims), value.array.ravel()[0]))
-    scalar = call.g.constant(value.array.reshape(()), value.element.dtype)
-    return call.g.expand(scalar, dims)
+    return call.g.expand(call.g.constant(value.array.reshape(()), value.element.dtype), dims)
 
 
 def checked_shape(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -89,5 +89,4 @@ def _zeros(call: OnnxCall, n: int, count: int, bits: int) -> Node | None:
         return g.reshape(args, (n, count))
     packed = g.cast(g.reshape(args, (n, -(-count // 2), 1)), "i32")
     both = g.concat([g.bit_and(packed, 15), g.shift_right(packed, 4)], 2)
-    flat = g.reshape(both, (n, 2 * (-(-count // 2))))
-    return g.cast(g.narrow(flat, 1, 0, count), "u8")
+    return g.cast(g.narrow(g.reshape(both, (n, 2 * (-(-count // 2)))), 1, 0, count), "u8")
