@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.abi.constants import LINE_COLUMNS, TREE_ROWS
 from rlx.abi.signature import FLAG, FLOATS, INT, NUMBERS, REAL, Parallel, Scratch, Signature, choice
-from rlx.sizes import largest
+from rlx.sizes import flag, largest
 
 _AXIS = {"outer": INT, "n": INT, "inner": INT}
 
@@ -19,6 +19,11 @@ def _pieces(p: Any) -> int:
     """Results of a reduction that threads share: of outer positions, and of the pieces of their lines."""
     result: int = largest(p.outer * ceil(p.n / p.length), p.inner // LINE_COLUMNS)
     return result
+
+
+def _pairs(p: Any) -> Any:
+    """Pairs of a value and a place: the first few and the values of a row, or, of many, the row and a copy."""
+    return (p.k + p.n // 2 + 1 + p.n * flag(2 * p.k - p.n + 1)) * (2 if p.itemsize == 8 else 1)
 
 
 def _reduction(kind: str, doc: str, types: tuple[str, ...]) -> Signature:
@@ -84,8 +89,7 @@ KERNELS = (
         {"rows": INT, "n": INT, "k": INT, "largest": FLAG},
         {"x": "T"},
         {"values": "T", "places": "i32"},
-        # Two copies of a row as pairs of a value and a place.
-        {"pairs": Scratch("i64", lambda p: 2 * p.n * (2 if p.itemsize == 8 else 1))},
+        {"pairs": Scratch("i64", _pairs)},
         NUMBERS,
         parallel=Parallel(most=lambda p: p.rows),
     ),    Signature(

@@ -136,7 +136,7 @@ class Cursor:
         if count * _LEAST.get(inner, 1) > len(self.raw) - self.at:
             raise self.error("a GGUF file is cut short", f"an array of {count} elements")
         if inner == _STRING and count >= _MANY:
-            starts = np.zeros(count, np.int64)
+            starts = np.zeros(count, np.min_scalar_type(len(self.raw)))
             for index in range(count):
                 starts[index] = self.at
                 self.text()  # says whether it can be read

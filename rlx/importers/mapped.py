@@ -7,12 +7,13 @@ import math
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from rlx.errors import ImportModelError, UnknownNameError, did_you_mean, unreadable
 from rlx.files import open_regular
+from rlx.ir.attributes import frozen
 from rlx.ir.opdef import Array
 
 # NumPy before 2 has arrays of up to 32 axes.
@@ -102,9 +103,7 @@ def view(raw: mmap.mmap, dtype: np.dtype[np.generic], shape: tuple[int, ...], of
     """
     count = math.prod(shape)
     if not count:
-        result: Array = np.zeros(shape, dtype)
-        result.setflags(write=False)
-        return result
+        return cast(Array, frozen(np.zeros(shape, dtype)))
     output: Array = np.frombuffer(raw, dtype, count, offset).reshape(shape)
     if not output.flags.aligned:
         output = output.copy()

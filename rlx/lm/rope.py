@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.dataclasses import dataclass
 from rlx.errors import ImportModelError
+from rlx.ir.attributes import frozen
 from rlx.ir.opdef import Array
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
@@ -66,8 +67,9 @@ class Rope:
             frequencies = frequencies * (kept + (1 - kept) / self.factor)
             magnitude *= 1 + 0.1 * math.log(self.factor)
         turned = np.arange(positions)[:, None] * frequencies
-        cos, sin = (magnitude * function(turned) for function in (np.cos, np.sin))
-        return cos.astype(np.float32), sin.astype(np.float32)
+        # Programs share arrays that nobody can change.
+        cos, sin = (frozen((magnitude * f(turned)).astype(np.float32)) for f in (np.cos, np.sin))
+        return cos, sin
 
     def _kept(self, index: Array) -> Any:
         """YaRN's share of the unscaled frequency in each pair: 1 for fast ones, 0 for slow ones."""

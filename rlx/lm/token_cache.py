@@ -116,14 +116,14 @@ class TokenCache:
             InputError: There is no room for them, or the model does not know one.
             CancelledError: ``cancel`` was set. What was read until then is kept.
         """
-        results = []
+        results: list[Array] = []
         for part in self._parts(self._checked(tokens), cancel):
             with self._lock:
                 logits, _ = self._compiled.run(self._inputs(part, _NEUTRAL, every))
                 self._was_read(part)
                 self._last = logits[-1]
-            results.append(logits)
-        return np.concatenate(results) if every else results[-1]
+            results = [*results, logits] if every else [logits]
+        return np.concatenate(results)
 
     def draw(
         self, tokens: Sequence[int], settings: Array, cancel: threading.Event | None = None

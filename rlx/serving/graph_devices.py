@@ -12,6 +12,7 @@ from rlx.device.candidates import not_viable
 from rlx.device.names import HOST_DEVICE, Device
 from rlx.device.policy import Benchmark, DevicePolicy, device_tuple, parse
 from rlx.errors import DeviceLostError, InputError, describe
+from rlx.ir.attributes import frozen
 from rlx.ir.dtype import DTypeLike
 from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
@@ -82,10 +83,7 @@ class GraphDevices(DevicePicks, Closing):
             InputError: Wrong shape, or a dtype that does not convert.
         """
         node = self.graph.named(self._param(name))
-        value = to_array(array, node.shape, node.dtype, f"param {name!r}")
-        if value.flags.writeable:
-            value = value.copy()
-            value.flags.writeable = False
+        value = frozen(to_array(array, node.shape, node.dtype, f"param {name!r}"))
         self._params[name] = value
         for compiled in self._live().values():
             compiled.set_param(name, value)

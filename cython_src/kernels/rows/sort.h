@@ -144,10 +144,11 @@
         RLX_ARGUMENTS(topk, call);                                                                \
         const int64_t n = p->n, k = p->k;                                                         \
         const int largest = (int)p->largest;                                                      \
-        const int few = n > MOST_RANKED ? 2 * k < n : 8 * k < n;                                  \
-        const int ranked = !few && n >= LEAST_RANKED && n <= MOST_RANKED;                         \
+        const int ranked = n >= LEAST_RANKED && n <= MOST_RANKED && 8 * k >= n;                   \
+        const int few = !ranked && 2 * k < n;                                                     \
+        const int64_t columns = few ? k : n;                                                      \
         pair_##SUFFIX *pairs = out->pairs;                                                        \
-        KEY *keys = (KEY *)(pairs + n); /* until the pairs are sorted */                          \
+        KEY *keys = (KEY *)(pairs + (ranked ? 0 : columns)); /* until the pairs are sorted */     \
         const rlx_range own = rlx_share(call, p->rows, 1);                                        \
         int64_t begin = own.first;                                                                \
         for (; n <= MOST_BESIDE && own.last - begin >= BESIDE; begin += BESIDE)                   \
@@ -164,10 +165,9 @@
                 rank_##SUFFIX(ranks, keys, n);                                                    \
                 memcpy(places, ranks, (size_t)k * sizeof(*places));                               \
             } else {                                                                              \
-                const int64_t columns = few ? k : n;                                              \
                 for (int64_t i = 0; i < columns; i++) pairs[i] = (pair_##SUFFIX){keys[i], (int32_t)i}; \
                 if (few) select_##SUFFIX(pairs, keys, n, k);                                      \
-                merge_sort_##SUFFIX(pairs, pairs + n, columns);                                   \
+                merge_sort_##SUFFIX(pairs, pairs + columns, columns);                                \
                 for (int64_t i = 0; i < k; i++) places[i] = pairs[i].index;                       \
             }                                                                                     \
             for (int64_t i = 0; i < k; i++) values[i] = x[places[i]];                             \
