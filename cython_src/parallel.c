@@ -1,27 +1,19 @@
 /* The thread pool of parallel.h. A run of calls is made step by step: a step is a call that threads share, and the calls
    behind it that one thread makes. Each thread has a share of the parts of a step, and takes them one at a time; when they are
-   gone it takes those of others, so that a thread that is held up by another process makes fewer. Who makes the last part
-   begins the next step, so that a run goes on while its caller is held up. A thread that has nothing left to do stops one that
-   is late in the middle of its part, and makes that part itself (stopping.h). An idle thread spins for a while, and then sleeps: within a
-   graph the next step comes soon, and a core that sleeps takes as long to wake. A team (call.h) is made of the same threads:
-   each takes one part, which goes through all phases. */
-#if defined(__linux__)
-#define _GNU_SOURCE /* affinities */
-#endif
-#include "parallel.h"
+   gone it takes those of others, so that a thread that is held up by another process makes fewer. When all parts are made the
+   leader, at first the caller, makes what one thread makes, and begins the next step: small calls find in its cache what it
+   wrote in the one before. If it is held up, another thread leads from then on. A thread that has nothing left to do stops one
+   that is late in the middle of its part, and makes that part itself (stopping.h). An idle thread spins for a while, and then
+   sleeps: within a graph the next step comes soon, and a core that sleeps takes as long to wake. A team (call.h) is made of the
+   same threads: each takes one part, which goes through all phases. */
+#include "system_threads.h" /* first: it asks for affinities */
 #include "clock.h"
 #include "floats.h"
+#include "parallel.h"
 #include "stopping.h"
-#include "system_threads.h"
 
 #include <stdatomic.h>
 #include <string.h>
-
-#ifdef __linux__
-#include <sched.h>
-#include <unistd.h>
-#define AFFINITIES
-#endif
 
 /* Makes a call on this thread. */
 static int make_alone(const rlx_call *call)
@@ -33,28 +25,7 @@ static int make_alone(const rlx_call *call)
     return status;
 }
 
-/* Bytes that a thread copies at a time. */
-#define COPY_UNIT (1 << 17)
-
-/* A kernel: copies the bytes of its part. */
-static int copy_part(const rlx_call *call)
-{
-    const rlx_range own = rlx_part(call, *(const int64_t *)call->p, COPY_UNIT);
-    memcpy((char *)call->out[0] + own.first, (const char *)call->in[0] + own.first, (size_t)(own.last - own.first));
-    return RLX_OK;
-}
-
-void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads)
-{
-    const int64_t units = nbytes / COPY_UNIT, all = threads < units ? threads : units;
-    struct rlx_split split = {.parts = units < 4 * all ? units : 4 * all, .threads = all};
-    const rlx_call call = {.fn = copy_part, .in = {(void *)from}, .out = {to}, .p = &nbytes, .parts = 1, .split = &split};
-    int status;
-    rlx_parallel_run(&call, 1, &status);
-}
-
 #define MOST_THREADS 1024
-#define MOST_PARTS (16 * MOST_THREADS)
 #define SPIN_NS 100000
 /* A thread is late if it makes something for twice as long as that usually takes, and for so many nanoseconds more. */
 #define LATE_NS 10000
@@ -62,6 +33,7 @@ void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threa
 /* What a thread does: nothing, or it looks for work, or it makes a part, or a task of a team: the number of the step or
    phase, and in so many bits that of the part or task. There is also RLX_STOPPED. Phases count on from PHASES. */
 enum { OUTSIDE, INSIDE, ITEM_BITS = 20 };
+#define MOST_PARTS ((1 << ITEM_BITS) - 1)
 #define PHASES ((int64_t)1 << 42)
 
 /* A thread, in a line of the cache of its own. The records of calls name it where it makes the call with a team. */
@@ -88,18 +60,22 @@ typedef struct {
 #define WRITE_FIRST(place, value) ((void)atomic_exchange(&(place), value))
 
 static struct {
-    _Atomic int64_t step;  /* the number of the step, since the process began */
-    _Atomic int64_t seats; /* threads that may make its parts, with the caller; 0 between runs */
-    char rest[64];         /* those who wait read the lines above */
-    _Atomic(const rlx_call *) calls; /* of the run; NULL between runs */
-    int64_t first, end;             /* the step that the first one would be, and the one behind all, then behind those made */
-    rlx_floats floats;              /* how the run treats subnormal numbers */
-    _Atomic int status;             /* of the run */
-    _Atomic int64_t usual;          /* nanoseconds of its longest part the time before; 0 if it was never made */
-    _Atomic int64_t patience;       /* how many more pass until a thread is late */
-    rlx_counter made;               /* parts of the step that are counted */
-    _Atomic int64_t longest;        /* nanoseconds of the longest one */
-    _Alignas(64) _Atomic int64_t taken[MOST_PARTS]; /* the latest step that had the part of this number taken */
+    /* Those who wait read the first line. */
+    _Alignas(64) _Atomic int64_t step; /* the number of the step, since the process began */
+    _Atomic int64_t seats;             /* threads that may make its parts, with the caller; 0 between runs */
+    _Atomic int64_t leader;            /* the seat of the thread that ended the step before, of the caller at first */
+    /* These rarely change within a run. */
+    _Alignas(64) _Atomic(const rlx_call *) calls; /* of the run; NULL between runs */
+    int64_t first, end; /* the step that the first one would be, and the one behind all, then behind those made */
+    rlx_floats floats;  /* how the run treats subnormal numbers */
+    _Atomic int status; /* of the run */
+    /* These change with each step. */
+    _Alignas(64) _Atomic int64_t usual; /* nanoseconds of its longest part the time before; 0 if it was never made */
+    _Atomic int64_t longest;            /* nanoseconds of the longest one until now */
+    _Atomic int64_t patience;           /* how many more pass until a thread is late */
+    _Alignas(64) _Atomic int64_t left;  /* parts that are not made and counted */
+    _Alignas(64) _Atomic int64_t ended; /* the latest step whose end a thread has taken on */
+    _Alignas(64) rlx_counter given[MOST_THREADS]; /* by seat: the step, and in ITEM_BITS how many of its parts are taken */
     struct rlx_team inside[MOST_THREADS]; /* by seat */
     rlx_counter tasks[RLX_TEAM]; /* the phase of which the task of a team is the next to be made */
     _Atomic int64_t tasks_made;  /* of all phases */
@@ -137,7 +113,10 @@ static int again(const rlx_call *call)
 }
 
 /* Whether threads share a call with a split. */
-static inline int shared(const struct rlx_split *split) { return split->threads > 1 && split->parts <= MOST_PARTS; }
+static inline int shared(const struct rlx_split *split)
+{
+    return split->threads > 1 && split->threads <= MOST_THREADS && split->parts <= MOST_PARTS;
+}
 
 /* Goes from one state to another. If the thread was stopped instead, it leaves its work here. */
 static void change(struct rlx_team *own, int64_t from, int64_t to)
@@ -250,9 +229,8 @@ RLX_THREAD(work, given);
 
 static int start_thread(void)
 {
-    rlx_thread thread;
-    if (!rlx_start(work, (void *)(intptr_t)(pool.started + 1), &thread)) return 0;
-    pool.threads[pool.started + 1] = thread;
+    const int64_t seat = pool.started + 1;
+    if (!rlx_start(work, (void *)(intptr_t)seat, &pool.threads[seat])) return 0;
     pool.avoided = -1;
     return 1;
 }
@@ -261,26 +239,25 @@ static int start_thread(void)
 static void begin_step(int64_t step)
 {
     const struct rlx_split *split = call_of(step)->split;
-    const int64_t wanted = split->threads < MOST_THREADS ? split->threads : MOST_THREADS;
-    while (pool.started < wanted - 1 && start_thread()) pool.started++;
+    while (pool.started < split->threads - 1 && start_thread()) pool.started++;
     /* Relaxed stores do not wait for the lines that other cores hold; the store of the step comes after them. */
     for (int64_t i = 0; i < split->tasks; i++) atomic_store_explicit(&pool.tasks[i].count, 0, memory_order_relaxed);
-    pool.phase += pool.tasks_made; /* at least as many as phases */
-    atomic_store_explicit(&pool.tasks_made, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool.made.count, 0, memory_order_relaxed);
+    if (split->tasks) pool.phase += atomic_exchange(&pool.tasks_made, 0); /* at least as many as phases */
+    atomic_store_explicit(&pool.left, split->parts, memory_order_relaxed);
     atomic_store_explicit(&pool.longest, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.usual, split->usual, memory_order_relaxed);
     atomic_store_explicit(&pool.patience, (split->usual ? 1 : 100) * LATE_NS, memory_order_relaxed);
-    pool.seats = wanted;
+    atomic_store_explicit(&pool.seats, split->threads, memory_order_relaxed);
     WRITE_FIRST(pool.step, step);
-    wake(wanted);
+    wake(split->threads);
 }
 
 /* Goes on when all parts of a step are made: makes what one thread makes, and begins the next step or ends the run. */
 static void end_step(int64_t step)
 {
     struct rlx_split *split = call_of(step)->split;
-    split->usual = split->usual && 2 * split->usual < pool.longest ? 2 * split->usual : pool.longest;
+    const int64_t before = split->usual, now = before && 2 * before < pool.longest ? 2 * before : pool.longest;
+    if (now < before - before / 8 || now > before + before / 8) split->usual = now; /* else other cores keep the line */
     rlx_floats_set(pool.floats);
     for (step += !pool.status; !pool.status && step < pool.end && call_of(step)->split; step += !pool.status) {
         if (shared(call_of(step)->split)) {
@@ -291,6 +268,7 @@ static void end_step(int64_t step)
     }
     pool.end = step;
     pool.seats = 0;
+    pool.ended = step + 1; /* which nobody makes */
     WRITE_FIRST(pool.calls, NULL);
     WRITE_FIRST(pool.step, step + 1);
 }
@@ -300,9 +278,21 @@ static void count_parts(struct rlx_team *own)
 {
     const int64_t made = own->made ? atomic_exchange(&own->made, 0) : 0;
     if (!made) return;
-    const int64_t step = pool.step, parts = call_of(step)->split->parts; /* which do not end before these are counted */
-    if (own->longest > pool.longest) pool.longest = own->longest;
-    if (atomic_fetch_add(&pool.made.count, made) + made == parts) end_step(step);
+    if (own->longest > pool.longest) atomic_store_explicit(&pool.longest, own->longest, memory_order_relaxed);
+    atomic_fetch_sub(&pool.left, made);
+}
+
+/* Ends the step if its parts are made and nobody else does. Returns whether it did. */
+static int lead(int64_t seat)
+{
+    int64_t step = pool.step, ended = pool.ended;
+    if (pool.left || ended >= step) return 0;
+    WRITE_FIRST(pool.inside[seat].state, INSIDE);
+    const int leads = atomic_compare_exchange_strong(&pool.ended, &ended, step);
+    if (leads && pool.leader != seat) pool.leader = seat;
+    if (leads) end_step(step);
+    WRITE_FIRST(pool.inside[seat].state, OUTSIDE);
+    return leads;
 }
 
 /* Makes a part. Returns 0 if the thread was stopped meanwhile: its result does not count. */
@@ -326,10 +316,25 @@ static int make_part(const rlx_call *own, int64_t seat, int64_t step, int64_t pa
     return 1;
 }
 
-/* Makes parts of a step until there are none left; if a thread may be late, also its part. Returns how many. A thread begins
-   with its own share, which is the same for calls of as many parts: what it wrote in the call before is in its cache then.
-   Afterwards it helps with the shares of others. */
-static int64_t make_parts(int64_t seat, int64_t step, int late)
+/* Takes the next part of those that are a seat's share, and returns its number; -1 if there is none. */
+static int64_t take_part(int64_t seat, int64_t step, const struct rlx_split *split)
+{
+    const int64_t first = split->parts * seat / split->threads, count = split->parts * (seat + 1) / split->threads - first;
+    int64_t given = atomic_load_explicit(&pool.given[seat].count, memory_order_relaxed), next;
+    do {
+        next = given >> ITEM_BITS == step ? given & MOST_PARTS : 0;
+        if (given >> ITEM_BITS > step || next >= count) return -1;
+    } while (!atomic_compare_exchange_weak(&pool.given[seat].count, &given, step << ITEM_BITS | (next + 1)));
+    return first + next;
+}
+
+/* Which parts of a step a thread makes: those of its share, which is the same for calls of as many parts, so that its cache has
+   what it wrote in the call before; then also those of other shares, and of threads that are late. */
+enum { OWN_SHARE, OTHER_SHARES, LATE_PARTS };
+
+/* Makes parts of a step until none is left, and returns how many. Where each thread has one part, others have usually taken
+   theirs, and a thread makes its own share alone at first. */
+static int64_t make_parts(int64_t seat, int64_t step, int looks)
 {
     const rlx_call *calls = pool.calls;
     if (!calls || step < pool.first) return 0;
@@ -346,14 +351,11 @@ static int64_t make_parts(int64_t seat, int64_t step, int late)
     if (seat)
         for (int k = 0; k < RLX_OUTPUTS; k++)
             if (split->scratch[k]) own.out[k] = (char *)(intptr_t)split->scratch[k] + (seat - 1) * split->apart;
-    for (int64_t i = 0; i < split->parts; i++) {
-        part = (split->parts * seat / split->threads + i) % split->parts;
-        int64_t taken = atomic_load_explicit(&pool.taken[part], memory_order_relaxed);
-        if (taken >= step || !atomic_compare_exchange_strong(&pool.taken[part], &taken, step)) continue;
-        if (!make_part(&own, seat, step, part)) return made;
-        made++;
-    }
-    if (late && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0) {
+    const int64_t shares = looks || split->parts > split->threads ? split->threads : 1;
+    for (int64_t i = 0; i < shares; i++)
+        for (; (part = take_part((seat + i) % split->threads, step, split)) >= 0; made++)
+            if (!make_part(&own, seat, step, part)) return made;
+    if (looks == LATE_PARTS && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0) {
         if (!make_part(&own, seat, step, part)) return 0; /* who stopped this thread takes its count */
         made = 1;
     }
@@ -367,18 +369,25 @@ static inline int called(int64_t seat, int64_t seen)
     return pool.step != seen ? !seat || seat < pool.seats : !seat && !pool.calls;
 }
 
-/* Returns 0 when there is, and 1 if a thread may be late before. The calling thread sleeps after a while, at once if it is idle;
-   the caller of a run only naps. */
-static int await_step(int64_t seat, int64_t seen, int idle)
+/* Returns OWN_SHARE when there is, and before that which other parts a thread may make that has made nothing since then. A
+   thread sleeps that has waited for a while and has looked for late ones; the caller of a run only naps. */
+static int await_step(int64_t seat, int64_t seen, int64_t since, int looked)
 {
     const int64_t began = rlx_clock_ns();
+    int ended = 0;
     for (int64_t turns = 1;; turns++) {
-        if (called(seat, seen)) return 0;
+        if (called(seat, seen)) return OWN_SHARE;
+        if (pool.leader == seat && lead(seat)) return OWN_SHARE;
         pause_briefly();
-        if (turns % 32 && !idle) continue;
-        const int64_t waited = rlx_clock_ns() - began;
-        if (pool.step == seen && seat < pool.seats && waited > pool.patience + pool.usual + pool.longest) return 1;
-        if (!idle && (waited < SPIN_NS || (pool.step == seen && seat < pool.seats))) continue;
+        if (turns % 32) continue;
+        const int64_t now = rlx_clock_ns();
+        const int spins = now - since < SPIN_NS, in_step = pool.step == seen && seat < pool.seats;
+        ended = in_step && !pool.left ? ended + 1 : 0;
+        if (ended > 1 && lead(seat)) return OWN_SHARE; /* the leader had time to do so */
+        const int looks = in_step && (spins || looked < LATE_PARTS);
+        if (looks && !looked) return OTHER_SHARES;
+        if (looks && now - began > pool.patience + pool.usual + pool.longest) return LATE_PARTS;
+        if (spins || looks) continue;
         if (seat) break;
         rlx_nap();
     }
@@ -387,36 +396,29 @@ static int await_step(int64_t seat, int64_t seen, int idle)
     while (!called(seat, seen)) rlx_wait(&pool.work[seat], &pool.mutex);
     pool.asleep[seat] = 0;
     rlx_unlock(&pool.mutex);
-    return 0;
+    return OWN_SHARE;
 }
 
-/* Linux tends to wake a thread on the processor of its waker, where it would wait for the caller to finish. The threads
-   may run where the process may, but for the caller's processor. The affinity of the calling thread is not used, since it
-   may be bound to one processor. */
+/* Keeps the threads off the caller's processor. Linux tends to wake a thread on that of its waker, where it would wait for the
+   caller to finish. */
 static void keep_off_caller(void)
 {
-#ifdef AFFINITIES
-    const int processor = sched_getcpu();
-    cpu_set_t allowed;
+    const int processor = rlx_processor();
     if (processor == pool.avoided) return;
     pool.avoided = processor;
-    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed)) return;
-    CPU_CLR(processor, &allowed);
-    for (int64_t i = 1; i <= pool.started && CPU_COUNT(&allowed); i++)
-        pthread_setaffinity_np(pool.threads[i], sizeof allowed, &allowed);
-#endif
+    rlx_keep_off(processor, pool.threads + 1, pool.started);
 }
 
 /* Makes parts of one step after another: of all of them, or of a run. */
 static void work_on(int64_t seat)
 {
-    int64_t seen = 0, made = 0;
-    for (int late = 0; seat || pool.calls; late = await_step(seat, seen, late && !made)) {
+    int64_t seen = 0, since = 0;
+    for (int looks = OWN_SHARE; seat || pool.calls; looks = await_step(seat, seen, since, looks)) {
         WRITE_FIRST(pool.inside[seat].state, INSIDE);
-        late = late && pool.step == seen;
+        if (pool.step != seen) looks = OWN_SHARE;
         seen = pool.step;
         if (!seat) keep_off_caller();
-        made = make_parts(seat, seen, late);
+        if (make_parts(seat, seen, looks) || !looks) since = rlx_clock_ns();
         WRITE_FIRST(pool.inside[seat].state, OUTSIDE);
     }
 }
@@ -439,6 +441,7 @@ static int64_t make_run(const rlx_call *calls, int64_t count)
     pool.calls = calls;
     pool.threads[0] = rlx_self();
     pool.floats = rlx_floats_get();
+    pool.leader = 0;
     begin_step(pool.first);
     RLX_ALLOW_STOP(pool.inside[0].state);
     work_on(0);
@@ -481,7 +484,7 @@ static void begin_anew(void)
     }
     pool.calls = NULL;
     pool.phase = PHASES;
-    pool.seats = pool.busy = 0;
+    pool.busy = 0, pool.seats = 0;
     pool.started = 0;
     pool.avoided = -1;
 }

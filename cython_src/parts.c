@@ -1,6 +1,8 @@
 /* Which part of a call a thread makes (kernels/call.h): ranges of items, blocks of several matrices, tiles of products. */
 #include "parallel.h"
 
+#include <string.h>
+
 /* Part `part` of `parts` of some items. */
 static rlx_range range_of(int64_t part, int64_t parts, int64_t items, int64_t unit)
 {
@@ -79,4 +81,24 @@ void rlx_part_of_tiles(rlx_block *block, const rlx_call *call, int64_t tall, int
     block->pieces = range_of(group, best.groups, pieces, 1);
     block->rows = range_of(tile / best.across, best.down, block->rows.last, tall);
     block->columns = range_of(tile % best.across, best.across, block->columns.last, wide);
+}
+
+/* Bytes that a thread copies at a time. */
+#define COPY_UNIT (1 << 17)
+
+/* A kernel: copies the bytes of its part. */
+static int copy_part(const rlx_call *call)
+{
+    const rlx_range own = rlx_part(call, *(const int64_t *)call->p, COPY_UNIT);
+    memcpy((char *)call->out[0] + own.first, (const char *)call->in[0] + own.first, (size_t)(own.last - own.first));
+    return RLX_OK;
+}
+
+void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads)
+{
+    const int64_t units = nbytes / COPY_UNIT, all = threads < units ? threads : units;
+    struct rlx_split split = {.parts = units < 4 * all ? units : 4 * all, .threads = all};
+    const rlx_call call = {.fn = copy_part, .in = {(void *)from}, .out = {to}, .p = &nbytes, .parts = 1, .split = &split};
+    int status;
+    rlx_parallel_run(&call, 1, &status);
 }

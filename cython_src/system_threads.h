@@ -4,10 +4,16 @@
    RLX_THREAD(name, argument): the head of a function that a thread runs; it ends with RLX_THREAD_END.
    rlx_start(work, argument, &thread): starts a thread; whether that worked.
    rlx_self(): the calling thread.
-   rlx_nap(): gives the processor away for some 20 microseconds. */
+   rlx_nap(): gives the processor away for some 20 microseconds.
+   rlx_processor(): the processor that runs the caller, -1 where threads can't be kept off one.
+   rlx_keep_off(processor, threads, count): has threads run where the process may, but for a processor. The affinity of the
+   calling thread does not matter, since it may be bound to one processor. */
 #ifndef RLX_SYSTEM_THREADS_H
 #define RLX_SYSTEM_THREADS_H
 
+#if defined(__linux__)
+#define _GNU_SOURCE /* affinities */
+#endif
 #include <stdint.h>
 
 #define RLX_STACK_BYTES (1 << 20)
@@ -83,6 +89,22 @@ static inline rlx_thread rlx_self(void) { return pthread_self(); }
 
 static inline void rlx_nap(void) { usleep(20); }
 
+#endif
+
+#ifdef __linux__
+#include <sched.h>
+
+static inline int rlx_processor(void) { return sched_getcpu(); }
+static inline void rlx_keep_off(int processor, const rlx_thread *threads, int64_t count)
+{
+    cpu_set_t allowed;
+    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(getpid(), sizeof allowed, &allowed)) return;
+    CPU_CLR(processor, &allowed);
+    for (int64_t i = 0; i < count && CPU_COUNT(&allowed); i++) pthread_setaffinity_np(threads[i], sizeof allowed, &allowed);
+}
+#else
+static inline int rlx_processor(void) { return -1; }
+static inline void rlx_keep_off(int processor, const rlx_thread *threads, int64_t count) {}
 #endif
 
 #endif
