@@ -25,6 +25,7 @@ from rlx.ir.serialize import joined
 from rlx.ir.spans import phase, phases
 from rlx.ir.spans import progress as told
 from rlx.ir.static_sizes import usual
+from rlx.resource_limits import budget
 from rlx.runtime.compiled import CompiledGraph
 from rlx.runtime.state import unknown_name
 from rlx.threads import MAX_THREADS
@@ -137,7 +138,7 @@ class Session:
         try:
             cache = None if params else weight_cache_of(graph)
             text = partial(target_text, target)
-            with phase("params"), loaded.precomputed.cached(cache, text):
+            with budget(), phase("params"), loaded.precomputed.cached(cache, text):
                 for start, batch in _batches(values):
                     told(start / len(values), "params")
                     compiled.set_params(batch)

@@ -147,6 +147,12 @@ static RLX_INLINE void tile_store(void *to, tile_vector v) { memcpy(to, &v, size
     {                                                                                             \
         if (to[1] == 1 && from[1] == 1) {                                                         \
             FOR_FEW(columns, n, copy_rows_##SUFFIX(d, s, rows, n, to[0], from[0]))                \
+        } else if (columns == 2 && to[0] == 2 && to[1] == 1 && from[0] == 2 && from[1] == -1) { /* pairs */\
+            RLX_INDEPENDENT                                                                       \
+            for (int64_t i = 0; i < 2 * rows; i += 2) {                                           \
+                const E first = s[i], second = s[i - 1];                                          \
+                d[i] = first, d[i + 1] = second;                                                  \
+            }                                                                                     \
         } else if (to[1] == 1 && columns >= 4 && columns < 16) {                                  \
             for (int64_t i = 0; i < rows; i++)                                                    \
                 for (int64_t j = 0; j < columns; j++) {                                           \
