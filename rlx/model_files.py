@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import rlx
@@ -92,16 +93,13 @@ def _usual(name: str, axis: int, rank: int) -> int:
 _Reader = Callable[[str, dict[str, int], bool], tuple[Graph, dict[str, int]]]
 
 
-def _fixed(read: Callable[[str], Graph]) -> _Reader:
-    def checked(path: str, dims: dict[str, int], guess: bool) -> tuple[Graph, dict[str, int]]:
-        if dims:
-            names = listed(dims)
-            raise rlx.InputError(
-                f"{printable(path)} has no symbolic dimensions", got=f"--dim {names}"
-            )
-        return read(path), {}
-
-    return checked
+def _fixed(
+    read: Callable[[str], Graph], path: str, dims: dict[str, int], guess: bool
+) -> tuple[Graph, dict[str, int]]:
+    if dims:
+        names = listed(dims)
+        raise rlx.InputError(f"{printable(path)} has no symbolic dimensions", got=f"--dim {names}")
+    return read(path), {}
 
 
 def load_graph(path: str) -> Graph:
@@ -130,8 +128,8 @@ def load_graph(path: str) -> Graph:
 
 READERS: Mapping[str, _Reader] = {
     ".onnx": _onnx,
-    ".rlx": _fixed(rlx.load_model),
-    ".json": _fixed(load_graph),
+    ".rlx": partial(_fixed, rlx.load_model),
+    ".json": partial(_fixed, load_graph),
 }
 
 

@@ -8,6 +8,7 @@ within half a step, up to the rounding of their scales.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -74,27 +75,19 @@ def _codes_32(codes: Array, fifth: bool) -> Array:
     return np.hstack([np.packbits(whole >> 4, axis=1, bitorder="little"), low]) if fifth else low
 
 
-def _centred(half: int, fifth: bool) -> Callable[[Array], Array]:
+def _centred(x: Array, half: int, fifth: bool) -> Array:
     """Q4_0 and Q5_0: the extreme weight becomes -half, so that the range is used in full."""
-
-    def encode(x: Array) -> Array:
-        scale = _extreme(x) / np.float32(-half)
-        codes = _nearest(_over(x, scale) + np.float32(half), 0, 2 * half - 1)
-        return np.hstack([_half(scale)[0], _codes_32(codes, fifth)])
-
-    return encode
+    scale = _extreme(x) / np.float32(-half)
+    codes = _nearest(_over(x, scale) + np.float32(half), 0, 2 * half - 1)
+    return np.hstack([_half(scale)[0], _codes_32(codes, fifth)])
 
 
-def _ranged(top: int, fifth: bool) -> Callable[[Array], Array]:
+def _ranged(x: Array, top: int, fifth: bool) -> Array:
     """Q4_1 and Q5_1: from the least weight to the largest."""
-
-    def encode(x: Array) -> Array:
-        low = x.min(1, keepdims=True)
-        scale = (x.max(1, keepdims=True) - low) / np.float32(top)
-        codes = _nearest(_over(x - low, scale), 0, top)
-        return np.hstack([_half(scale)[0], _half(low)[0], _codes_32(codes, fifth)])
-
-    return encode
+    low = x.min(1, keepdims=True)
+    scale = (x.max(1, keepdims=True) - low) / np.float32(top)
+    codes = _nearest(_over(x - low, scale), 0, top)
+    return np.hstack([_half(scale)[0], _half(low)[0], _codes_32(codes, fifth)])
 
 
 def _q8_0(x: Array) -> Array:
@@ -228,10 +221,10 @@ def _q8_k(x: Array) -> Array:
 
 
 _ENCODERS: dict[str, Callable[[Array], Array]] = {
-    "Q4_0": _centred(8, False),
-    "Q4_1": _ranged(15, False),
-    "Q5_0": _centred(16, True),
-    "Q5_1": _ranged(31, True),
+    "Q4_0": partial(_centred, half=8, fifth=False),
+    "Q4_1": partial(_ranged, top=15, fifth=False),
+    "Q5_0": partial(_centred, half=16, fifth=True),
+    "Q5_1": partial(_ranged, top=31, fifth=True),
     "Q8_0": _q8_0,
     "Q2_K": _q2_k,
     "Q3_K": _q3_k,

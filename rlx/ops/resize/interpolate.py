@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,12 +139,9 @@ def call_interpolate(
         emitter.call("interpolate", inputs, [result], part, work)
 
 
-def _lower(webgpu: bool) -> Any:
-    def lower(node: Node, emitter: Emitter) -> None:
-        x, y = emitter.operand(0), emitter.result()
-        call_interpolate(emitter, x, y, node.inputs[0].type, node.attrs, webgpu)
-
-    return lower
+def _lower(node: Node, emitter: Emitter, *, webgpu: bool) -> None:
+    x, y = emitter.operand(0), emitter.result()
+    call_interpolate(emitter, x, y, node.inputs[0].type, node.attrs, webgpu)
 
 
 # The defaults of the samples.
@@ -165,8 +163,8 @@ _HOLES = np.array([[0, 1, np.nan, 3, 4, 5], [0, 1, 2, 3, np.nan, 5]], np.float32
     internal=True,
     infer=interpolate_type,
     flops=lambda node: 2.0 * size(node.shape) * 4,
-    cpu=Kernels(("interpolate", "resize_taps"), _lower(webgpu=False)),
-    webgpu=Kernels(("interpolate", "resize_taps"), _lower(webgpu=True)),
+    cpu=Kernels(("interpolate", "resize_taps"), partial(_lower, webgpu=False)),
+    webgpu=Kernels(("interpolate", "resize_taps"), partial(_lower, webgpu=True)),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 5e-6},  # the weights are rounded too
     samples=lambda: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,35 +29,29 @@ from rlx.ops.rows.reduce_rows import (
 )
 
 
-def _infer_reduction(name: str, empty: bool) -> Callable[..., TensorType]:
-    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        shape = types[0].shape
-        axes = as_axes(attrs["axes"], len(shape), where=name)
-        if not empty and any(shape[axis] == 0 for axis in axes):
-            raise ShapeError(f"[{name}] of no elements", got=f"{shape} over axes {axes}")
-        attrs["axes"] = axes
-        if attrs["keepdims"]:
-            return TensorType(
-                tuple(1 if a in axes else d for a, d in enumerate(shape)), types[0].dtype
-            )
-        return TensorType(tuple(d for a, d in enumerate(shape) if a not in axes), types[0].dtype)
-
-    return infer
+def _infer_reduction(
+    name: str, empty: bool, types: Sequence[TensorType], attrs: dict[str, Any]
+) -> TensorType:
+    shape = types[0].shape
+    axes = as_axes(attrs["axes"], len(shape), where=name)
+    if not empty and any(shape[axis] == 0 for axis in axes):
+        raise ShapeError(f"[{name}] of no elements", got=f"{shape} over axes {axes}")
+    attrs["axes"] = axes
+    if attrs["keepdims"]:
+        return TensorType(tuple(1 if a in axes else d for a, d in enumerate(shape)), types[0].dtype)
+    return TensorType(tuple(d for a, d in enumerate(shape) if a not in axes), types[0].dtype)
 
 
-def _lower_cpu(kind: str) -> Callable[[Node, Emitter], None]:
-    def lower(node: Node, emitter: Emitter) -> None:
-        x = node.inputs[0]
-        source, axes = emitter.operand(0), node.attrs["axes"]
-        rows = as_rows(x.shape, axes)
-        if rows is None and kind not in CUT:
-            source, rows = _moved(node, emitter)
-        if rows is not None:
-            emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype)
-            return
-        emit_groups(emitter, kind, source, emitter.result(), x.type, axes)
-
-    return lower
+def _lower_cpu(kind: str, node: Node, emitter: Emitter) -> None:
+    x = node.inputs[0]
+    source, axes = emitter.operand(0), node.attrs["axes"]
+    rows = as_rows(x.shape, axes)
+    if rows is None and kind not in CUT:
+        source, rows = _moved(node, emitter)
+    if rows is not None:
+        emit_pieces(emitter, kind, source, emitter.result(), rows, x.dtype)
+        return
+    emit_groups(emitter, kind, source, emitter.result(), x.type, axes)
 
 
 def _moved(node: Node, emitter: Emitter) -> tuple[Any, tuple[int, int, int]]:
@@ -70,19 +65,16 @@ def _moved(node: Node, emitter: Emitter) -> tuple[Any, tuple[int, int, int]]:
     return copied, (size(node.shape), size(tuple(x.shape[a] for a in axes)), 1)
 
 
-def _lower_webgpu(kind: str) -> Callable[[Node, Emitter], None]:
-    def lower(node: Node, emitter: Emitter) -> None:
-        x = node.inputs[0]
-        source, rows = emitter.operand(0), as_rows(x.shape, node.attrs["axes"])
-        if rows is None:
-            source, rows = _moved(node, emitter)
-        if kind in OF_EACH:
-            mapped = emitter.temp(TensorType(rows, x.dtype))
-            emitter.elementwise(((*OF_EACH[kind], x.dtype, None),), [source], mapped, (rows,))
-            source = mapped
-        emit_reduce(emitter, JOINED.get(kind, kind), source, emitter.result(), rows, x.dtype)
-
-    return lower
+def _lower_webgpu(kind: str, node: Node, emitter: Emitter) -> None:
+    x = node.inputs[0]
+    source, rows = emitter.operand(0), as_rows(x.shape, node.attrs["axes"])
+    if rows is None:
+        source, rows = _moved(node, emitter)
+    if kind in OF_EACH:
+        mapped = emitter.temp(TensorType(rows, x.dtype))
+        emitter.elementwise(((*OF_EACH[kind], x.dtype, None),), [source], mapped, (rows,))
+        source = mapped
+    emit_reduce(emitter, JOINED.get(kind, kind), source, emitter.result(), rows, x.dtype)
 
 
 _SHAPES: tuple[tuple[Shape, Any, bool], ...] = (
@@ -119,10 +111,10 @@ def _samples(empty: bool) -> tuple[Sample, ...]:
 
 def _reduction(kind: str, empty: bool, **fields: Any) -> Callable[[Any], OpDef]:
     return op(
-        infer=_infer_reduction(kind, empty),
+        infer=partial(_infer_reduction, kind, empty),
         flops=lambda node: size(node.inputs[0].shape),
-        cpu=Kernels((f"reduce_{kind}", "reduce_sum", "strided_copy"), _lower_cpu(kind)),
-        webgpu=Kernels(("reduce", "reduce_tiles", "strided_copy"), _lower_webgpu(kind)),
+        cpu=Kernels((f"reduce_{kind}", "reduce_sum", "strided_copy"), partial(_lower_cpu, kind)),
+        webgpu=Kernels(("reduce", "reduce_tiles", "strided_copy"), partial(_lower_webgpu, kind)),
         samples=lambda: _samples(empty),
         **fields,
     )
@@ -254,23 +246,20 @@ def _infer_arg(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType
 _PARTITION = 1 << 16
 
 
-def _lower_arg(largest: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
-    def lower(node: Node, emitter: Emitter) -> None:
-        outer, n, inner = _line(node.inputs[0].shape, node.attrs["axis"])
-        x, result = emitter.operand(0), emitter.result()
-        params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
-        params["last"] = int(node.attrs["select_last"])
-        if not webgpu or n <= 4 * _PARTITION:
-            emitter.call("arg_reduce", [x], [result], params, outer * inner)
-            return
-        splits = math.ceil(n / _PARTITION)
-        places = emitter.temp(TensorType((outer, inner, splits), DType.I32))
-        params |= {"splits": splits, "partition": _PARTITION}
-        work = outer * inner * splits
-        emitter.call("arg_reduce", [x], [places], {**params, "listed": False}, work, unit=splits)
-        emitter.call("arg_reduce", [x, places], [result], {**params, "listed": True}, outer * inner)
-
-    return lower
+def _lower_arg(node: Node, emitter: Emitter, *, largest: bool, webgpu: bool) -> None:
+    outer, n, inner = _line(node.inputs[0].shape, node.attrs["axis"])
+    x, result = emitter.operand(0), emitter.result()
+    params = {"outer": outer, "n": n, "inner": inner, "largest": int(largest)}
+    params["last"] = int(node.attrs["select_last"])
+    if not webgpu or n <= 4 * _PARTITION:
+        emitter.call("arg_reduce", [x], [result], params, outer * inner)
+        return
+    splits = math.ceil(n / _PARTITION)
+    places = emitter.temp(TensorType((outer, inner, splits), DType.I32))
+    params |= {"splits": splits, "partition": _PARTITION}
+    work = outer * inner * splits
+    emitter.call("arg_reduce", [x], [places], {**params, "listed": False}, work, unit=splits)
+    emitter.call("arg_reduce", [x, places], [result], {**params, "listed": True}, outer * inner)
 
 
 def _line(shape: Shape, axis: int) -> tuple[int, int, int]:
@@ -285,8 +274,8 @@ def _arg(largest: bool) -> Callable[[Any], OpDef]:
     return op(
         infer=_infer_arg,
         flops=lambda node: size(node.inputs[0].shape),
-        cpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=False)),
-        webgpu=Kernels(("arg_reduce",), _lower_arg(largest, webgpu=True)),
+        cpu=Kernels(("arg_reduce",), partial(_lower_arg, largest=largest, webgpu=False)),
+        webgpu=Kernels(("arg_reduce",), partial(_lower_arg, largest=largest, webgpu=True)),
         dtypes=_NUMBERS,
         # Small whole numbers, so that there are ties.
         samples=lambda: tuple(
@@ -328,21 +317,16 @@ def _infer_cumulation(types: Sequence[TensorType], attrs: dict[str, Any]) -> Ten
     return types[0]
 
 
-def _lower_cumulation(product: bool, webgpu: bool) -> Callable[[Node, Emitter], None]:
-    def lower(node: Node, emitter: Emitter) -> None:
-        outer, n, inner = _line(node.shape, node.attrs["axis"])
-        flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
-        more = {"product": int(product), **flags}
-        source, result = emitter.operand(0), emitter.result()
-        if webgpu:
-            rows = Reduction(outer, n, inner, node.dtype is DType.I64)
-            emit_cumulate(emitter, source, result, rows, more, node.dtype)
-            return
-        emitter.call(
-            "cumulate", [source], [result], {"outer": outer, "n": n, "inner": inner, **more}
-        )
-
-    return lower
+def _lower_cumulation(node: Node, emitter: Emitter, *, product: bool, webgpu: bool) -> None:
+    outer, n, inner = _line(node.shape, node.attrs["axis"])
+    flags = {name: int(node.attrs[name]) for name in ("exclusive", "reverse")}
+    more = {"product": int(product), **flags}
+    source, result = emitter.operand(0), emitter.result()
+    if webgpu:
+        rows = Reduction(outer, n, inner, node.dtype is DType.I64)
+        emit_cumulate(emitter, source, result, rows, more, node.dtype)
+        return
+    emitter.call("cumulate", [source], [result], {"outer": outer, "n": n, "inner": inner, **more})
 
 
 def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef]:
@@ -352,8 +336,8 @@ def _cumulation(product: bool, low: float, high: float) -> Callable[[Any], OpDef
     return op(
         infer=_infer_cumulation,
         flops=lambda node: size(node.shape),
-        cpu=Kernels(("cumulate",), _lower_cumulation(product, webgpu=False)),
-        webgpu=Kernels(tiles, _lower_cumulation(product, webgpu=True)),
+        cpu=Kernels(("cumulate",), partial(_lower_cumulation, product=product, webgpu=False)),
+        webgpu=Kernels(tiles, partial(_lower_cumulation, product=product, webgpu=True)),
         dtypes=_NUMBERS,
         tolerance={DType.F32: 1e-5},  # sums on the GPU are carried in f32
         samples=lambda: (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -191,12 +192,9 @@ def _along_last(g: Graph, x: Node, axis: int, k: int, largest: bool) -> tuple[No
     return values, indices
 
 
-def _expand_sort(part: int) -> Callable[..., Node]:
-    def expand(g: Graph, x: Node, axis: int, descending: bool) -> Node:
-        n = x.shape[as_axis(axis, len(x.shape), where="sort")]
-        return _along_last(g, x, axis, n, descending)[part]
-
-    return expand
+def _expand_sort(part: int, g: Graph, x: Node, axis: int, descending: bool) -> Node:
+    n = x.shape[as_axis(axis, len(x.shape), where="sort")]
+    return _along_last(g, x, axis, n, descending)[part]
 
 
 _SHAPES = (((3, 5), -1), ((4, 3), 0), ((1,), 0), ((2, 70, 2), 1), ((0, 4), 1))
@@ -239,14 +237,14 @@ def _sort_samples() -> tuple[Sample, ...]:
     )
 
 
-@composite(_expand_sort(0), dtypes=_NUMBERS, samples=lambda: _sort_samples())
+@composite(partial(_expand_sort, 0), dtypes=_NUMBERS, samples=lambda: _sort_samples())
 def sort(x: Array, axis: int = -1, descending: bool = False) -> Array:
     """``x`` in order along ``axis``; NaN comes last either way."""
     moved = np.moveaxis(x, axis, -1)
     return np.moveaxis(np.take_along_axis(moved, _order(moved, descending), -1), -1, axis)
 
 
-@composite(_expand_sort(1), dtypes=_NUMBERS, samples=lambda: _sort_samples())
+@composite(partial(_expand_sort, 1), dtypes=_NUMBERS, samples=lambda: _sort_samples())
 def argsort(x: Array, axis: int = -1, descending: bool = False) -> Array:
     """Positions, in i32, that put ``x`` in order along ``axis``; equal entries keep their order."""
     return np.moveaxis(_order(np.moveaxis(x, axis, -1), descending), -1, axis)

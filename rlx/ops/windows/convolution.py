@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,24 +82,22 @@ def check_operands(
     return w[2:]
 
 
-def infer_convolution(name: str, rank: int) -> Callable[..., TensorType]:
+def infer_convolution(
+    name: str, rank: int, types: Sequence[TensorType], attrs: dict[str, Any]
+) -> TensorType:
     """The rule for the type of a convolution's result, over ``rank`` axes."""
-
-    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        kernel = check_operands(name, types, attrs, rank, transposed=False)
-        x, w = types[0].shape, types[1].shape
-        for key in ("stride", "dilation"):
-            attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=1)
-        stride, dilation = attrs["stride"], attrs["dilation"]
-        if isinstance(attrs["padding"], str):
-            pads = same_pads(attrs["padding"], x[2:], kernel, stride, dilation, where=name)
-        else:
-            pads = as_pads(attrs["padding"], rank, where=name)
-        attrs["padding"] = pads
-        window = Window.of(x[2:], kernel, stride, dilation, pads, where=name)
-        return TensorType((x[0], w[0], *window.out), types[0].dtype)
-
-    return infer
+    kernel = check_operands(name, types, attrs, rank, transposed=False)
+    x, w = types[0].shape, types[1].shape
+    for key in ("stride", "dilation"):
+        attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=1)
+    stride, dilation = attrs["stride"], attrs["dilation"]
+    if isinstance(attrs["padding"], str):
+        pads = same_pads(attrs["padding"], x[2:], kernel, stride, dilation, where=name)
+    else:
+        pads = as_pads(attrs["padding"], rank, where=name)
+    attrs["padding"] = pads
+    window = Window.of(x[2:], kernel, stride, dilation, pads, where=name)
+    return TensorType((x[0], w[0], *window.out), types[0].dtype)
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -343,7 +342,7 @@ def _convolution(rank: int) -> OpDef:
     """
     record = op(
         name=name,
-        infer=infer_convolution(name, rank),
+        infer=functools.partial(infer_convolution, name, rank),
         flops=convolution_flops,
         cpu=CPU,
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),

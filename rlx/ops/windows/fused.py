@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rlx.abi.products import ACTIVATIONS
@@ -26,22 +27,17 @@ from rlx.ops.windows.convolution_cpu import CPU
 FUSED = {name: f"fused_{name}" for name in ("conv1d", "conv2d", "conv3d")}
 
 
-def _infer(name: str, rank: int) -> Callable[..., TensorType]:
-    convolution = infer_convolution(name, rank)
-
-    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        check_activation(name, attrs["act"])
-        own = types[:-1] if "residual" in attrs["present"] else types
-        result = convolution(own, attrs)
-        if len(own) < len(types) and types[-1].shape != result.shape:
-            raise ShapeError(
-                f"[{name}] the added operand has the wrong shape",
-                got=types[-1].shape,
-                expected=result.shape,
-            )
-        return result
-
-    return infer
+def _infer(name: str, rank: int, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    check_activation(name, attrs["act"])
+    own = types[:-1] if "residual" in attrs["present"] else types
+    result = infer_convolution(name, rank, own, attrs)
+    if len(own) < len(types) and types[-1].shape != result.shape:
+        raise ShapeError(
+            f"[{name}] the added operand has the wrong shape",
+            got=types[-1].shape,
+            expected=result.shape,
+        )
+    return result
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:
@@ -125,7 +121,7 @@ def _fused(rank: int) -> OpDef:
     """
     record = op(
         name=name,
-        infer=_infer(name, rank),
+        infer=partial(_infer, name, rank),
         flops=lambda node: convolution_flops(node) + 21.0 * size(node.shape),
         cpu=CPU,
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from rlx.ir.dtype import DType
@@ -101,7 +102,7 @@ def _turned(rank: int) -> OpDef:
     )
     record = op(
         name=TURNED[name],
-        infer=infer_convolution(name, rank),
+        infer=partial(infer_convolution, name, rank),
         flops=convolution_flops,
         cpu=Kernels(CPU.names, lambda node, emitter: CPU.lower(node, _UsualOrder(node, emitter))),
         webgpu=Kernels(WEBGPU_NAMES, _lower_webgpu),

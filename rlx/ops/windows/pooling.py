@@ -67,47 +67,41 @@ def _window(name: str, dims: Shape, attrs: Any) -> Window:
     return Window.of(dims, kernel, stride, dilation, pads, where=name, ceil=ceil)
 
 
-def _infer(name: str) -> Callable[..., TensorType]:
-    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        shape = types[0].shape
-        if attrs.get("divide", "no") not in DIVISORS:
-            raise GraphError(
-                f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
-            )
-        return TensorType((*shape[:2], *_normalise(name, shape, attrs).out), types[0].dtype)
-
-    return infer
+def _infer(name: str, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    shape = types[0].shape
+    if attrs.get("divide", "no") not in DIVISORS:
+        raise GraphError(
+            f"[{name}] divide", got=repr(attrs["divide"]), expected=", ".join(DIVISORS)
+        )
+    return TensorType((*shape[:2], *_normalise(name, shape, attrs).out), types[0].dtype)
 
 
-def _lower(kind: str, webgpu: bool) -> Callable[[Node, Emitter], None]:
-    def lower(node: Node, emitter: Emitter) -> None:
-        window = _window(node.op, node.inputs[0].shape[2:], node.attrs).three()
-        planes = size(node.shape[:2])
-        params = {
-            "batch": 1,
-            "channels": planes,
-            "outputs": planes,
-            "parts": 1,
-            **window.params(),
-            "divide": DIVISORS.index(node.attrs.get("divide", "no")),
-        }
-        if not webgpu:
-            known = {**window_params(params), "divide": params["divide"]}
-            emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], known)
-            return
-        strip = strips.StripProblem.of(planes, window)
-        cut = strips.POOL.choose(strip, emitter)
-        if cut.name != "plain":
-            params |= {"tall": strips.tall(strip, cut), "threads": cut.threads, "kind": kind}
-            work = strips.work(strip, cut)
-            emitter.call("pool_strips", [emitter.operand(0)], [emitter.result()], params, work)
-            return
-        shared = size(window.kernel) > _WIDE
-        work = size(node.shape) if shared else math.ceil(size(node.shape) / _WORKGROUP)
-        params = {**params, "kind": kind, "shared": int(shared)}
-        emitter.call("pool", [emitter.operand(0)], [emitter.result()], params, work)
-
-    return lower
+def _lower(node: Node, emitter: Emitter, *, kind: str, webgpu: bool) -> None:
+    window = _window(node.op, node.inputs[0].shape[2:], node.attrs).three()
+    planes = size(node.shape[:2])
+    params = {
+        "batch": 1,
+        "channels": planes,
+        "outputs": planes,
+        "parts": 1,
+        **window.params(),
+        "divide": DIVISORS.index(node.attrs.get("divide", "no")),
+    }
+    if not webgpu:
+        known = {**window_params(params), "divide": params["divide"]}
+        emitter.call(f"pool_{kind}", [emitter.operand(0)], [emitter.result()], known)
+        return
+    strip = strips.StripProblem.of(planes, window)
+    cut = strips.POOL.choose(strip, emitter)
+    if cut.name != "plain":
+        params |= {"tall": strips.tall(strip, cut), "threads": cut.threads, "kind": kind}
+        work = strips.work(strip, cut)
+        emitter.call("pool_strips", [emitter.operand(0)], [emitter.result()], params, work)
+        return
+    shared = size(window.kernel) > _WIDE
+    work = size(node.shape) if shared else math.ceil(size(node.shape) / _WORKGROUP)
+    params = {**params, "kind": kind, "shared": int(shared)}
+    emitter.call("pool", [emitter.operand(0)], [emitter.result()], params, work)
 
 
 def _flops(node: Node) -> float:
@@ -146,10 +140,10 @@ _HOLES = np.where(np.arange(2 * 3 * 6 * 7) % 11 == 0, np.nan, np.arange(2 * 3 * 
 
 
 @op(
-    infer=_infer("max_pool"),
+    infer=functools.partial(_infer, "max_pool"),
     flops=_flops,
-    cpu=Kernels(("pool_max",), _lower("max", webgpu=False)),
-    webgpu=Kernels(("pool_strips", "pool"), _lower("max", webgpu=True)),
+    cpu=Kernels(("pool_max",), functools.partial(_lower, kind="max", webgpu=False)),
+    webgpu=Kernels(("pool_strips", "pool"), functools.partial(_lower, kind="max", webgpu=True)),
     dtypes=FLOAT_KERNELS | {DType.I32},
     samples=lambda: (
         *_samples(low=-50, high=50),
@@ -208,10 +202,10 @@ def _counts(window: Window, padded: bool) -> Array:
 
 @op(
     internal=True,
-    infer=_infer("window_sum"),
+    infer=functools.partial(_infer, "window_sum"),
     flops=_flops,
-    cpu=Kernels(("pool_sum",), _lower("sum", webgpu=False)),
-    webgpu=Kernels(("pool_strips", "pool"), _lower("sum", webgpu=True)),
+    cpu=Kernels(("pool_sum",), functools.partial(_lower, kind="sum", webgpu=False)),
+    webgpu=Kernels(("pool_strips", "pool"), functools.partial(_lower, kind="sum", webgpu=True)),
     dtypes=FLOAT_KERNELS,
     tolerance={DType.F32: 1e-5},  # sums of up to thousands of elements, in f32
     samples=lambda: tuple(

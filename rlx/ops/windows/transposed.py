@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,30 +42,27 @@ def _same(
     return tuple(pads), tuple(more)
 
 
-def _infer(name: str, rank: int) -> Callable[..., TensorType]:
-    def infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
-        kernel = check_operands(name, types, attrs, rank, transposed=True)
-        x, w = types[0].shape, types[1].shape
-        for key, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
-            attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=least)
-        stride, dilation, extra = attrs["stride"], attrs["dilation"], attrs["output_padding"]
-        if isinstance(attrs["padding"], str):
-            attrs["padding"], attrs["output_padding"] = _same(
-                attrs["padding"], x[2:], kernel, stride, dilation, extra, name
-            )
-        else:
-            attrs["padding"] = as_pads(attrs["padding"], rank, where=name)
-        out = _out(x[2:], kernel, attrs)
-        if any(n < 1 for n in out):
-            raise ShapeError(
-                f"[{name}] the result would be empty",
-                got=f"x {x}, w {w}, padding {attrs['padding']}",
-                expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
-                "> padding on every axis",
-            )
-        return TensorType((x[0], w[1] * attrs["groups"], *out), types[0].dtype)
-
-    return infer
+def _infer(name: str, rank: int, types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
+    kernel = check_operands(name, types, attrs, rank, transposed=True)
+    x, w = types[0].shape, types[1].shape
+    for key, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
+        attrs[key] = per_axis(attrs[key], rank, what=key, where=name, least=least)
+    stride, dilation, extra = attrs["stride"], attrs["dilation"], attrs["output_padding"]
+    if isinstance(attrs["padding"], str):
+        attrs["padding"], attrs["output_padding"] = _same(
+            attrs["padding"], x[2:], kernel, stride, dilation, extra, name
+        )
+    else:
+        attrs["padding"] = as_pads(attrs["padding"], rank, where=name)
+    out = _out(x[2:], kernel, attrs)
+    if any(n < 1 for n in out):
+        raise ShapeError(
+            f"[{name}] the result would be empty",
+            got=f"x {x}, w {w}, padding {attrs['padding']}",
+            expected="stride * (size - 1) + (kernel - 1) * dilation + 1 + output_padding "
+            "> padding on every axis",
+        )
+    return TensorType((x[0], w[1] * attrs["groups"], *out), types[0].dtype)
 
 
 def _out(dims: Shape, kernel: Shape, attrs: Any) -> Shape:
@@ -215,7 +213,7 @@ def _transposed(rank: int) -> OpDef:
     """
     record = op(
         name=name,
-        infer=_infer(name, rank),
+        infer=partial(_infer, name, rank),
         flops=lambda node: 2.0 * size(node.inputs[0].shape) * size(node.inputs[1].shape[1:]),
         cpu=Kernels(("conv_transpose",), _lower_cpu),
         webgpu=Kernels(("conv_transpose",), _lower_webgpu),

@@ -103,24 +103,24 @@ def einsum(call: OnnxCall) -> Any:
 def less_zero(g: Graph, x: Node, zero: Node | None, axis: int | None = None) -> Node:
     """An 8-bit tensor as i32, less its zero point (one, or one per entry of an axis)."""
     wide: Node = g.cast(x, "i32")
-    if zero is None or _is_zero(zero):
-        return wide
-    return g.sub(wide, _point(g, zero, len(x.shape), axis))
+    point = _point(g, zero, len(x.shape), axis)
+    return wide if point is None else g.sub(wide, point)
 
 
-def _point(g: Graph, zero: Node, rank: int, axis: int | None) -> Node:
-    """A zero point as i32, shaped to go with the entries of an axis."""
-    point: Node = g.cast(zero, "i32")
-    if math.prod(point.shape) == 1:
-        return g.reshape(point, ())
-    if axis is not None and len(point.shape) == 1:
-        point = g.reshape(point, ones_but(rank, {axis: point.shape[0]}))
-    return point
+def _point(g: Graph, zero: Node | None, rank: int, axis: int | None) -> Node | None:
+    """A zero point as i32, shaped to go with the entries of an axis; None if it is known to be 0."""
+    if zero is None or (zero.op == "constant" and not np.any(zero.attrs["value"])):
+        return None
+    return _along(g, g.cast(zero, "i32"), rank, axis)
 
 
-def _is_zero(point: Node) -> bool:
-    """Returns whether a zero point is known to be 0."""
-    return point.op == "constant" and not np.any(point.attrs["value"])
+def _along(g: Graph, x: Node, rank: int, axis: int | None) -> Node:
+    """One number, or one per entry of an axis, shaped to go with a tensor of this rank."""
+    if math.prod(x.shape) == 1:
+        return g.reshape(x, ())
+    if axis is not None and len(x.shape) == 1:
+        return g.reshape(x, ones_but(rank, {axis: x.shape[0]}))
+    return x
 
 
 def integer_product(call: OnnxCall, indices: tuple[int, int], zeros: tuple[int, int]) -> Node:
@@ -143,12 +143,7 @@ def exact_product(
     output: Node = g.matmul_integer(a, b)
     rank, inner = len(output.shape), a.shape[-1]
     # Weights often have a zero point of 0, for which nothing has to be summed.
-    p = None if left_zero is None or _is_zero(left_zero) else _point(g, left_zero, rank, rank - 2)
-    q = (
-        None
-        if right_zero is None or _is_zero(right_zero)
-        else _point(g, right_zero, rank, rank - 1)
-    )
+    p, q = _point(g, left_zero, rank, rank - 2), _point(g, right_zero, rank, rank - 1)
     if p is not None:
         columns = g.sum(g.cast(b, "i32"), (len(b.shape) - 2,), True)
         output = g.sub(output, g.mul(p, columns))
@@ -182,18 +177,11 @@ def requantized(
     g = call.g
     first, second, result = (g.cast(call.x(scale), "f32") for scale in scales)
     rank = len(exact.shape)
-
-    def along(node: Node, place: int) -> Node:
-        if math.prod(node.shape) == 1:
-            return g.reshape(node, ())
-        if len(node.shape) > 1:
-            return node
-        return g.reshape(node, ones_but(rank, {place: node.shape[0]}))
-
-    scale = g.mul(along(first, rank - 2), along(second, rank - 1 if axis is None else axis))
-    scaled = g.mul(g.cast(exact, "f32"), g.div(scale, along(result, rank - 2)))
+    by_row = _along(g, first, rank, rank - 2)
+    scale = g.mul(by_row, _along(g, second, rank, rank - 1 if axis is None else axis))
+    scaled = g.mul(g.cast(exact, "f32"), g.div(scale, _along(g, result, rank, rank - 2)))
     point = call.x(zero)
-    output = g.add(g.round(scaled), along(g.cast(point, "f32"), rank - 2))
+    output = g.add(g.round(scaled), _along(g, g.cast(point, "f32"), rank, rank - 2))
     low, high = limits(point.dtype)
     return g.cast(g.minimum(g.maximum(output, low), high), point.dtype)
 
