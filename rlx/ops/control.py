@@ -6,7 +6,8 @@ It has no params and sees nothing of the graph around it: what it needs is passe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,19 +110,15 @@ def _operands(node: Node, emitter: Emitter, start: int = 0) -> list[Any]:
 def _lower_if_cpu(node: Node, emitter: Emitter) -> None:
     operands, results = _operands(node, emitter, 1), emitter.results()
 
-    def side(name: str) -> Callable[[], None]:
-        def run() -> None:
-            for value, target, type in zip(
-                emitter.inline(node.attrs[name], operands), results, node.types, strict=True
-            ):
-                _copy(emitter, value, target, type)
-
-        return run
+    def side(name: str) -> None:
+        made = emitter.inline(node.attrs[name], operands)
+        for value, target, type in zip(made, results, node.types, strict=True):
+            _copy(emitter, value, target, type)
 
     if node.attrs["then_graph"] is node.attrs["else_graph"]:
-        side("then_graph")()  # two copies at each of many levels would be too many
+        side("then_graph")  # two copies at each of many levels would be too many
     else:
-        emitter.choose(emitter.operand(0), side("then_graph"), side("else_graph"))
+        emitter.choose(emitter.operand(0), partial(side, "then_graph"), partial(side, "else_graph"))
 
 
 def _lower_if_webgpu(node: Node, emitter: Emitter) -> None:

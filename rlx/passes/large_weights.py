@@ -117,11 +117,8 @@ def _look_up(rewriter: Rewriter, node: Node, cut: Cut, pieces: Pieces) -> Node:
     operands = [rewriter[item] for item in node.inputs]
     table, rows = operands[0], operands[-1]
     axis = cut.axis % len(table.shape)
-    rows = (
-        g.where(g.lt(rows, 0), g.add(rows, table.shape[axis]), rows)
-        if node.op == "gather"
-        else rows
-    )
+    if node.op == "gather":
+        rows = g.where(g.lt(rows, 0), g.add(rows, table.shape[axis]), rows)
     inner = len(node.shape) - axis - len(rows.shape)
     result: Node | None = None
     for low, high in pieces:

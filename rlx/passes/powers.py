@@ -43,8 +43,6 @@ def _exponent(node: Node) -> float | None:
 
 def expand_powers(graph: Graph, notes: list[Note], target: Specialisation) -> Graph:
     """Replaces powers by constants that products and roots give as exactly."""
-    if not any(node.op == "pow" for node in graph.nodes):
-        return graph
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         exponent = _exponent(node) if node.op == "pow" else None

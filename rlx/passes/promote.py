@@ -49,8 +49,6 @@ def promote(graph: Graph, notes: list[Note], halves: ReadsHalves, largest: float
     Operations that move elements move those that they get. Loops, branches and custom operations get the types that
     they ask for. A value of more than ``largest`` bytes stays narrow.
     """
-    if not any(item.dtype in HALVES for node in graph.nodes for item in node.types):
-        return graph
     narrow = _narrow(graph, halves)
     rewriter = _Casts(graph)
     for node in graph.nodes:

@@ -267,20 +267,17 @@ class GraphDevices(DevicePicks, Closing):
 
     def _measure(self, inputs: Mapping[str, Any] | None, runs: int) -> dict[Device, float]:
         """The median of every device that runs; on made-up values where there are none."""
-        args = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
+        if inputs is None:
+            inputs = {name: made_up(self.graph.named(name)) for name in self.graph.input_names}
         values = {**self.graph.param_values, **self._params}
-        lacking = [name for name in self.graph.param_names if name not in values]
-        if not lacking:
-            results = self.benchmark(args if inputs is None else inputs, runs)
-        else:
-            # Made-up values of params must not stay: later runs have to report params that were never set.
-            with GraphDevices(self.graph, self._policy, self._options) as scratch:
-                for name in self.graph.param_names:
-                    value = values.get(name)
-                    known = value is not None
-                    scratch.set_param(name, value if known else made_up(self.graph.named(name)))
-                results = scratch.benchmark(args if inputs is None else inputs, runs)
-        return medians(self.graph, results)
+        if values.keys() >= set(self.graph.param_names):
+            return medians(self.graph, self.benchmark(inputs, runs))
+        # Made-up values of params must not stay: later runs have to report params that were never set.
+        with GraphDevices(self.graph, self._policy, self._options) as scratch:
+            for name in self.graph.param_names:
+                known = name in values
+                scratch.set_param(name, values[name] if known else made_up(self.graph.named(name)))
+            return medians(self.graph, scratch.benchmark(inputs, runs))
 
     def _first(
         self, chain: Sequence[Device], attempt: Callable[[Device], T], verb: str

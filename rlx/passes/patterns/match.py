@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import HALVES
-from rlx.ir.graph import Graph, Node
+from rlx.ir.graph import PART, Graph, Node
 from rlx.ir.kernel_sets import KERNEL_SETS, KernelSet
 from rlx.ir.rewrite import users
 from rlx.passes.legalize import blocked
@@ -25,7 +25,8 @@ class Match:
     Attributes:
         inside: The nodes that it replaces, in the order of the graph. A node with another reader, or that is an output,
             is computed as well.
-        build: Adds the replacement; operands from outside by the id that they had. Returns the replaced results.
+        build: Adds the replacement; operands from outside by the id that they had. Returns the replaced results,
+            or one node whose parts they are.
         results: Nodes of ``inside`` that ``build`` gives, in its order; by default the last one. None
             of the operands depends on them.
     """
@@ -48,7 +49,12 @@ class Match:
     def build_nodes(self, graph: Graph, indices: Mapping[int, Node]) -> tuple[Node, ...]:
         """Adds the replacement of ``results`` to a graph, and returns it."""
         result = self.build(graph, indices)
-        return (result,) if isinstance(result, Node) else tuple(result)
+        if not isinstance(result, Node):
+            return tuple(result)
+        if len(self.results) == 1:
+            return (result,)
+        parts = range(len(self.results))
+        return tuple(graph.add_node(PART, [result], {"index": i}) for i in parts)
 
 
 def joined_node(

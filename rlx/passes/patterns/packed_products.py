@@ -12,7 +12,7 @@ from rlx.ops.block_formats import FORMATS
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.ops.products.half import on_gpu
 from rlx.ops.products.packed_products import BIASES
-from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, joined_node
+from rlx.passes.patterns.match import Match, MatchSite, either_way, joined_node
 from rlx.passes.patterns.shared_products import activation
 
 
@@ -34,15 +34,14 @@ def _is_product(node: Node, site: MatchSite) -> bool:
     )
 
 
-def _scheme(product: Node) -> str:
-    """The format of a product's weights."""
-    return product.attrs.get("scheme") or product.inputs[1].dtype.name
+def _schemes(products: Sequence[Node]) -> tuple[str, ...]:
+    """The format of each product's weights."""
+    return tuple(item.attrs.get("scheme") or item.inputs[1].dtype.name for item in products)
 
 
 def _attrs(
-    products: Sequence[Node], act: str = "none", eps: float = 1e-5, present: tuple[str, ...] = ()
+    schemes: tuple[str, ...], act: str = "none", eps: float = 1e-5, present: tuple[str, ...] = ()
 ) -> dict[str, object]:
-    schemes = tuple(map(_scheme, products))
     return {"schemes": schemes, "act": act, "eps": eps, "present": present, "style": "", "head": 2}
 
 
@@ -57,7 +56,7 @@ def gated(node: Node, site: MatchSite) -> Match | None:
         if not alike or not site.private(inside, node):
             continue
         operands = (gate.inputs[0], gate.inputs[1], up.inputs[1])
-        attrs = _attrs((gate, up), act)
+        attrs = _attrs(_schemes((gate, up)), act)
         ordered = sorted(inside, key=lambda item: item.id)
         return Match((*ordered, node), joined_node("packed_products", operands, attrs, node.name))
     return None
@@ -71,7 +70,7 @@ def added(node: Node, site: MatchSite) -> Match | None:
         if not product.shape == residual.shape == node.shape or residual is product:
             continue
         x, w = product.inputs
-        attrs = _attrs((product,), present=("residual",))
+        attrs = _attrs(_schemes((product,)), present=("residual",))
         build = joined_node("packed_products", (x, residual, w), attrs, node.name)
         return Match((product, node), build)
     return None
@@ -98,17 +97,17 @@ def normed(node: Node, site: MatchSite) -> Match | None:
             return None  # the pattern is found at the last product of the group
         group = plain[place // MAX_PARTS * MAX_PARTS : place + 1]
         act, weights = "none", tuple(item.inputs[1] for item in group)
-        schemes = tuple(map(_scheme, group))
+        schemes = _schemes(group)
         if len(group) == 1 and norm is None:
             return None
-    attrs: dict[str, object] = {"schemes": schemes, "act": act, "eps": 1e-5, "present": ()}
-    attrs |= {"style": "", "head": 2}
-    operands: tuple[Node, ...] = (x, *weights)
     if norm is not None:
-        operands = (*norm.inputs, *weights)
-        attrs |= {"eps": norm.attrs["eps"], "present": ("norm",)}
-    inside = (*((norm,) if norm is not None else ()), *group)
-    return Match(inside, _build(operands, attrs, group, node.name), tuple(group))
+        inside, read = [norm, *group], norm.inputs
+        attrs = _attrs(schemes, act, norm.attrs["eps"], ("norm",))
+    else:
+        inside, read, attrs = group, (x,), _attrs(schemes, act)
+    operands = (*read, *weights)
+    build = joined_node("packed_products", operands, attrs, node.name)
+    return Match(tuple(inside), build, tuple(group))
 
 
 def biased(node: Node, site: MatchSite) -> Match | None:
@@ -133,7 +132,8 @@ def biased(node: Node, site: MatchSite) -> Match | None:
     attrs = {**made.attrs, "present": (*made.attrs["present"], *BIASES[: len(parts)])}
     operands = (*made.inputs[:count], *biases, *made.inputs[count:])
     inside = sorted((made, *parts, *sums), key=lambda item: item.id)
-    return Match(tuple(inside), _build(operands, attrs, parts, made.name), tuple(sums))
+    build = joined_node("packed_products", operands, attrs, made.name)
+    return Match(tuple(inside), build, tuple(sums))
 
 
 def _biased(node: Node) -> tuple[Node, Node] | None:
@@ -265,8 +265,9 @@ def _turn(node: Node, site: MatchSite) -> _Turn | None:
                 signs = [item for item in signed.inputs if item.op == "constant"]
                 if signed.op != "mul" or len(signs) != 1 or axis is None:
                     continue
-                part = pairs
+                part, between = pairs, list[Node]()
                 while part.op == "reshape":
+                    between.append(part)
                     part = part.inputs[0]
                 entries = list(pairs.shape[-2:])
                 angles = [n if i - 2 != axis else 1 for i, n in enumerate(entries)]
@@ -276,13 +277,8 @@ def _turn(node: Node, site: MatchSite) -> _Turn | None:
                 fits = fits and len(site.readers(pairs)) == 2 and site.only(crossed) is node
                 if fits:
                     style = "gptj" if axis == -1 else "neox"
-                    between, step = [], pairs
-                    while step is not part:
-                        between.append(step)
-                        step = step.inputs[0]
-                    return _Turn(
-                        part, cos, signed, style, (*between, plain, flipped, crossed, node)
-                    )
+                    inside = (*between, plain, flipped, crossed, node)
+                    return _Turn(part, cos, signed, style, inside)
     return None
 
 
@@ -298,19 +294,6 @@ def _flipped_axis(node: Node) -> int | None:
 def _is_one_head(node: Node, entries: Sequence[object]) -> bool:
     """Returns whether a node has such entries, the same for all heads."""
     return list(node.shape[-2:]) == entries and bool(size(node.shape[:-2]) == 1)
-
-
-def _build(
-    operands: Sequence[Node], attrs: Mapping[str, object], group: Sequence[Node], name: str
-) -> Build:
-    def build(g: Graph, indices: Mapping[int, Node]) -> Node | Sequence[Node]:
-        inputs = [indices[operand.id] for operand in operands]
-        result = g.add_node("packed_products", inputs, attrs, name)
-        if len(group) == 1:
-            return result
-        return [g.add_node(PART, [result], {"index": i}) for i in range(len(group))]
-
-    return build
 
 
 def _is_norm(x: Node, site: MatchSite) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.abi.products import ACTIVATIONS
-from rlx.ir.graph import PART, Graph, Node
+from rlx.ir.graph import Graph, Node
 from rlx.ops.products.gated_matmul import MAX_PARTS
 from rlx.passes.patterns.match import Build, Match, MatchSite, either_way, is_widened, joined_node
 
@@ -111,15 +111,14 @@ def _shared(group: Sequence[Node]) -> Build:
     x = group[0].inputs[0]
     biases = [item.inputs[2] for item in group if len(item.inputs) > 2]
 
-    def build(g: Graph, indices: Mapping[int, Node]) -> Sequence[Node]:
+    def build(g: Graph, indices: Mapping[int, Node]) -> Node:
         operands = [indices[x.id]]
         if biases:
             operands.append(_joined(g, [indices[bias.id] for bias in biases]))
         operands += [indices[item.inputs[1].id] for item in group]
         act = group[0].attrs.get("act", "none")
         attrs = {"act": act, "present": ("bias",) if biases else ()}
-        result = g.add_node("shared_products", operands, attrs, group[-1].name)
-        return [g.add_node(PART, [result], {"index": i}) for i in range(len(group))]
+        return g.add_node("shared_products", operands, attrs, group[-1].name)
 
     return build
 
