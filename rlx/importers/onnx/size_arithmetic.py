@@ -5,11 +5,11 @@ An operator without a rule here computes with sizes when the graph runs.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,7 @@ def _each(function: Callable[..., Any], count: int) -> Rule:
 def _folded(function: Callable[[Any, Any], Any]) -> Rule:
     """The rule of an operator that takes any number of operands."""
     vectorised = np.frompyfunc(function, 2, 1)
-    return lambda call, args: reduce(vectorised, args)
+    return lambda call, args: functools.reduce(vectorised, args)
 
 
 def _exact(value: Any) -> Any:
@@ -209,24 +209,26 @@ def _expand(call: OnnxCall, args: Sequence[Array]) -> Array:
     return np.broadcast_to(args[0], np.broadcast_shapes(args[0].shape, dims))
 
 
-def _reduced(
-    function: Callable[[Any, Any], Any], since: int, call: OnnxCall, args: Sequence[Array]
-) -> Array | None:
+def _reduced(function: Callable[[Any, Any], Any], since: int) -> Rule:
     """The rule of a reduction by an operation on two elements."""
-    axes, keep = _axes(call, args, since), bool(call.integer("keepdims", 1))
-    if not axes and call.integer("noop_with_empty_axes", 0):
-        return args[0]
-    if not args[0].size:
-        return None
-    result = args[0]
-    listed = range(result.ndim) if not axes else [axis % result.ndim for axis in axes]
-    for axis in sorted(listed, reverse=True):
-        moved = np.moveaxis(result, axis, 0)
-        first = np.empty(moved.shape[1:], object)
-        for place in np.ndindex(first.shape):
-            first[place] = reduce(function, moved[(slice(None), *place)].tolist())
-        result = np.expand_dims(first, axis) if keep else first
-    return result
+
+    def rule(call: OnnxCall, args: Sequence[Array]) -> Array | None:
+        axes, keep = _axes(call, args, since), bool(call.integer("keepdims", 1))
+        if not axes and call.integer("noop_with_empty_axes", 0):
+            return args[0]
+        if not args[0].size:
+            return None
+        result = args[0]
+        listed = range(result.ndim) if not axes else [axis % result.ndim for axis in axes]
+        for axis in sorted(listed, reverse=True):
+            moved = np.moveaxis(result, axis, 0)
+            first = np.empty(moved.shape[1:], object)
+            for place in np.ndindex(first.shape):
+                first[place] = functools.reduce(function, moved[(slice(None), *place)].tolist())
+            result = np.expand_dims(first, axis) if keep else first
+        return result
+
+    return rule
 
 
 _COMPARISONS = {
@@ -242,8 +244,8 @@ _ARRANGING: dict[str, Rule] = {
     "Unsqueeze": lambda call, args: np.expand_dims(args[0], _axes(call, args, 13) or ()),
     "Tile": lambda call, args: np.tile(args[0], tuple(map(operator.index, args[1].flat))),
     "Transpose": lambda call, args: np.transpose(args[0], call.int_list("perm")),
-    "ReduceProd": partial(_reduced, _product, 18), "ReduceSum": partial(_reduced, operator.add, 13),
-    "ReduceMax": partial(_reduced, largest, 18), "ReduceMin": partial(_reduced, smallest, 18),
+    "ReduceProd": _reduced(_product, 18), "ReduceSum": _reduced(operator.add, 13),
+    "ReduceMax": _reduced(largest, 18), "ReduceMin": _reduced(smallest, 18),
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **_ARRANGING,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,16 @@ def second(call: OnnxCall) -> Node:
     return call.g.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
 
 
-def _comparison(method: str, call: OnnxCall) -> Node:
-    a, b = call.x(0), second(call)
-    if call.element() is not UINT64:
-        result: Node = getattr(call.g, method)(a, b)
-        return result
-    below = _below(call, b, a) if method in ("le", "gt") else _below(call, a, b)
-    return call.g.logical_not(below) if method in ("le", "ge") else below
+def _comparison(method: str) -> Handler:
+    def handler(call: OnnxCall) -> Node:
+        a, b = call.x(0), second(call)
+        if call.element() is not UINT64:
+            result: Node = getattr(call.g, method)(a, b)
+            return result
+        below = _below(call, b, a) if method in ("le", "gt") else _below(call, a, b)
+        return call.g.logical_not(below) if method in ("le", "ge") else below
+
+    return handler
 
 
 def _below(call: OnnxCall, a: Node, b: Node) -> Node:
@@ -70,7 +73,7 @@ for _onnx, _rlx, _carried in UNARY:
 for _onnx, _rlx, _carried in BINARY:
     onnx_op(_onnx, carried=_carried)(_binary(_rlx))
 for _onnx, _rlx in COMPARISONS:
-    onnx_op(_onnx, carried=True)(partial(_comparison, _rlx))
+    onnx_op(_onnx, carried=True)(_comparison(_rlx))
 onnx_op("Where", carried=True)(builder("where", 3))
 
 
@@ -144,19 +147,22 @@ def total(call: OnnxCall) -> Any:
     return result if call.node.op == "Sum" else call.g.mul(result, 1.0 / len(xs))
 
 
-def _extreme(method: str, call: OnnxCall) -> Node:
-    def step(a: Node, b: Node) -> Node:
-        if call.element() is not UINT64:
-            result: Node = getattr(call.g, method)(a, b)
-            return result
-        low, high = (a, b) if method == "minimum" else (b, a)
-        return call.g.where(_below(call, a, b), low, high)
+def _extreme(method: str) -> Handler:
+    def handler(call: OnnxCall) -> Node:
+        def step(a: Node, b: Node) -> Node:
+            if call.element() is not UINT64:
+                result: Node = getattr(call.g, method)(a, b)
+                return result
+            low, high = (a, b) if method == "minimum" else (b, a)
+            return call.g.where(_below(call, a, b), low, high)
 
-    return reduce(step, call.xs())
+        return reduce(step, call.xs())
+
+    return handler
 
 
-onnx_op("Max", carried=True)(partial(_extreme, "maximum"))
-onnx_op("Min", carried=True)(partial(_extreme, "minimum"))
+onnx_op("Max", carried=True)(_extreme("maximum"))
+onnx_op("Min", carried=True)(_extreme("minimum"))
 
 
 @onnx_op("BitwiseNot", carried=True)
