@@ -67,10 +67,10 @@ def test_transposes(exact, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_transposes_of_planes(exact, dtype, rng):
-    for shape in itertools.product((1, 3, 16, 33, 70), repeat=2):
+def test_turned_planes(exact, dtype, rng):
+    for shape in itertools.product((1, 2, 3, 16, 33, 70), repeat=2):
         x = rng.integers(0, 200, shape).astype(DTYPES[dtype])
-        exact.same(lambda g, x: [g.transpose(x)], [x], [x.T])
+        exact.same(lambda g, x: [g.transpose(x), g.flip(x, (1,))], [x], [x.T, np.flip(x, 1)])
     empty = np.zeros((0, 3, 5), DTYPES[dtype])
     exact.same(lambda g, x: [g.transpose(x, (2, 0, 1))], [empty], [empty.transpose(2, 0, 1)])
     exact.check()
