@@ -484,7 +484,8 @@ static void begin_anew(void)
     }
     pool.calls = NULL;
     pool.phase = PHASES;
-    pool.busy = 0, pool.seats = 0;
+    pool.busy = 0;
+    pool.seats = 0;
     pool.started = 0;
     pool.avoided = -1;
 }
