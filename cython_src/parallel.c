@@ -369,8 +369,8 @@ static inline int called(int64_t seat, int64_t seen)
     return pool.step != seen ? !seat || seat < pool.seats : !seat && !pool.calls;
 }
 
-/* Returns OWN_SHARE when there is, and before that which other parts a thread may make that has made nothing since then. A
-   thread sleeps that has waited for a while and has looked for late ones; the caller of a run only naps. */
+/* Waits for the next step, and returns OWN_SHARE when it is there. Before that it returns which other parts the thread may make:
+   it has made none since then, and has looked for some. It sleeps after a while; the caller of a run only naps. */
 static int await_step(int64_t seat, int64_t seen, int64_t since, int looked)
 {
     const int64_t began = rlx_clock_ns();
