@@ -6,7 +6,7 @@ from samples import looped
 
 import rlx
 from rlx.backends.base import CompileOptions
-from rlx.ops.windows.fft_conv import block, filters_of, spectra
+from rlx.ops.windows.fft_conv import block
 
 RNG = np.random.default_rng(11)
 
@@ -167,13 +167,6 @@ def test_few_taps_and_other_types_are_summed():
         g.set_outputs([g.conv1d(x, w, stride=stride)])
         with rlx.compile(g, "cpu") as compiled:
             assert "conv_long" not in compiled.as_text("schedule")
-
-
-def test_spectra_and_back():
-    filters = values(5, 100)
-    packed = spectra(filters, 512)
-    assert packed.shape == (5, 1024)
-    np.testing.assert_allclose(filters_of(packed, 100), filters, 0, 1e-6)
 
 
 @looped("fixed", (True, False))

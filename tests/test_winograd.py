@@ -7,8 +7,10 @@ from samples import looped
 import rlx
 from rlx._ext import cpu as kernels
 from rlx.abi import windows
+from rlx.abi.constants import FILTER_SCALE
 from rlx.backends.base import CompileOptions
 from rlx.backends.cpu import split
+from rlx.backends.cpu.transformed import TileFilters
 from rlx.ops.windows import winograd
 
 RNG = np.random.default_rng(19)
@@ -202,11 +204,15 @@ def test_fewer_images_than_were_compiled():
         np.testing.assert_array_equal(compiled.run({"x": x})[0][:5], whole[:5])
 
 
-def test_filters_come_back_from_their_points():
-    w, points, back = values(9, 50), np.empty((36, 50), "f4"), np.empty((9, 50), "f4")
-    winograd.to_points(w, points)
-    winograd.from_points(points, back)
-    np.testing.assert_allclose(back, w, 0, 1e-5)
+def test_filters_at_the_points():
+    finite = np.array([0, 0.5**0.5, -(0.5**0.5), 2**0.5, -(2**0.5)])
+    apart = (finite[:, None] - finite + np.eye(5)).prod(1, keepdims=True)
+    points = np.vstack([finite[:, None] ** np.arange(3) / apart, [0, 0, 1]]) * FILTER_SCALE**0.5
+    layout, w = TileFilters(2, 5, 16, 16, 8), values(32, 5, 3, 3)
+    memory = np.zeros(layout.nbytes, "u1")
+    layout.pack(w, memory)
+    wanted = np.einsum("py,qx,goiyx->gpqio", points, points, w.reshape(2, 16, 5, 3, 3))
+    np.testing.assert_allclose(memory.view("f4").reshape(wanted.shape), wanted, 1e-6)
 
 
 # channels, outputs, size, whether the weights are known, stride, taps along an axis

@@ -184,6 +184,14 @@ KERNELS = (
         flushes=True,
     ),
     Signature(
+        "winograd_filters",
+        "3x3 filters at the points of tiles, which are packed: matrices of so many elements for each tap, then point.",
+        {"groups": INT, "count": INT},
+        {"taps": "T"},
+        {"points": "T"},
+        types=("f32",),
+    ),
+    Signature(
         "round_windows",
         "Windows whose channels lie next to each other as rows in bf16, which products in tiles read.",
         {"window": WINDOW},

@@ -10,7 +10,7 @@
    powers of two before they are transformed, and results are divided by them.
 
    Channels of the operand and of the result lie next to each other, and are the lanes of vectors. Each of the 36 points is a
-   matrix product: tiles times packed weights, which are transformed already (rlx/ops/windows/winograd.py). */
+   matrix product: tiles times packed weights, which are transformed when they are packed. */
 
 enum { TILE = RLX_WINOGRAD_TILE, REACH = TILE + 2, POINTS = REACH * REACH };
 
@@ -250,6 +250,42 @@ static int NAME(kernel_winograd_last)(const rlx_call *call)
             if (p->packing) rlx_phase(call, phase++, NAME(tiles_in), &f);
             if (p->packing) rlx_phase(call, phase++, NAME(tile_products), &f);
             rlx_phase(call, phase++, NAME(tiles_out), &f);
+        }
+    return RLX_OK;
+}
+
+/* Three taps of a filter at the six points, each `apart`. */
+static RLX_INLINE void NAME(filter_points)(double *v, int64_t apart, double d0, double d1, double d2)
+{
+    const double even = (d0 + 0.5 * d2) / 1.5, odd = 0.70710678118654752440 / 1.5 * d1;
+    const double more_even = (d0 + 2 * d2) / 6, more_odd = 1.41421356237309504880 / 6 * d1;
+    v[0] = d0, v[apart] = -even - odd, v[2 * apart] = odd - even;
+    v[3 * apart] = more_even + more_odd, v[4 * apart] = more_even - more_odd, v[5 * apart] = d2;
+}
+
+/* Filters at the 36 points, by the algorithm of Toom and Cook: `count` of each group, side by side. They are computed in
+   float64 and rounded once. */
+static int NAME(kernel_winograd_filters)(const rlx_call *call)
+{
+    RLX_ARGUMENTS(winograd_filters, call);
+    const T *taps = in->taps;
+    T *points = out->points;
+    for (int64_t g = 0, count = p->count; g < p->groups; g++, taps += 9 * count, points += POINTS * count)
+        for (int64_t i = 0; i < count; i += VL) {
+            const int64_t some = count - i < VL ? count - i : VL;
+            double rows[3 * REACH][VL] = {{0}}, columns[REACH][VL];
+            for (int64_t y = 0; y < 3; y++)
+                for (int64_t l = 0; l < some; l++) {
+                    const T *tap = taps + 3 * y * count + i + l;
+                    NAME(filter_points)(&rows[y * REACH][l], VL, tap[0], tap[count], tap[2 * count]);
+                }
+            for (int64_t x = 0; x < REACH; x++) {
+                for (int64_t l = 0; l < VL; l++)
+                    NAME(filter_points)(columns[0] + l, VL, rows[x][l], rows[REACH + x][l], rows[2 * REACH + x][l]);
+                for (int64_t y = 0; y < REACH; y++)
+                    for (int64_t l = 0; l < some; l++)
+                        points[(y * REACH + x) * count + i + l] = (T)(RLX_FILTER_SCALE * columns[y][l]);
+            }
         }
     return RLX_OK;
 }

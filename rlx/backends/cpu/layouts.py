@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,16 @@ _LEAST = 1 << 16
 
 
 @cache
-def _copier(each: int) -> int:
-    """Returns the address of the kernel that copies elements of so many bytes."""
-    return compiled.kernels(compiled.isas()[0])[f"strided_copy_b{each}"]
+def _kernels() -> dict[str, int]:
+    """Returns the addresses of the kernels by name."""
+    return compiled.kernels(compiled.isas()[0])
+
+
+def call_kernel(name: str, type: str, params: Mapping[str, Any], *places: Array) -> None:
+    """Calls a kernel on this thread, with an operand and a result."""
+    words = struct_of(kernel(name), params).placed()
+    addresses = [place.ctypes.data for place in (*places, words)]
+    compiled.call_once(_kernels()[f"{name}_{type}"], *addresses)
 
 
 def _copy(target: Array, source: Array) -> None:
@@ -38,8 +46,7 @@ def _copy(target: Array, source: Array) -> None:
         "rank": len(axes), "dims": [target.shape[axis] for axis in axes],
         "source_steps": [steps[0][axis] for axis in axes], "target_steps": [steps[1][axis] for axis in axes],
     }  # fmt: skip
-    words = struct_of(kernel("strided_copy"), params).placed()
-    compiled.call_once(_copier(each), source.ctypes.data, target.ctypes.data, words.ctypes.data)
+    call_kernel("strided_copy", f"b{each}", params, source, target)
 
 
 class Layout(ABC):
@@ -75,9 +82,9 @@ class Layout(ABC):
     def pack(self, plain: Array, memory: Array) -> None:
         """Writes the matrices to memory of ``nbytes`` bytes, in this order."""
 
-    @abstractmethod
     def unpack(self, memory: Array, plain: Array) -> None:
-        """The opposite: writes to an array of the matrices."""
+        """The opposite: writes to an array of the matrices. Nobody asks it of transformed ones, which are kept plain besides."""
+        raise NotImplementedError
 
 
 class _Moved(Layout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.abi.constants import WINOGRAD_POINTS
-from rlx.backends.cpu.layouts import Layout, Panels
+from rlx.backends.cpu.layouts import Layout, Panels, call_kernel
 from rlx.dataclasses import dataclass
 from rlx.ir.dtype import DType
 from rlx.ir.opdef import Array
@@ -37,13 +37,6 @@ class Spectra(Layout):
         into = memory[: self.nbytes].view(np.float32).reshape(self.matrices, -1)
         for spectrum, item in zip(into, plain.reshape(self.matrices, 1, self.taps), strict=True):
             spectrum[...] = spectra(item, self.block)[0]
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The filters, but for rounding: the exact ones are always kept besides."""
-        from rlx.ops.windows.fft_conv import filters_of
-
-        packed = memory[: self.nbytes].view(np.float32).reshape(self.matrices, -1)
-        plain[...] = filters_of(packed, self.taps).reshape(plain.shape)
 
 
 @dataclass(frozen=True)
@@ -82,25 +75,9 @@ class TileFilters(Layout):
         """See ``Layout``."""
         return self._taps.stride
 
-    def _groups(self, memory: Array, matrices: int) -> Array:
-        """The matrices of each group, as rows: ``[groups, matrices, elements]``."""
-        elements = memory[: self.groups * matrices * self.stride].view(np.float32)
-        return elements.reshape(self.groups, matrices, -1)
-
     def pack(self, plain: Array, memory: Array) -> None:
         """See ``Layout``."""
-        from rlx.ops.windows.winograd import to_points
-
         taps = np.zeros(self._taps.nbytes, np.uint8)
         self._taps.pack(plain.reshape(self.groups, -1, 9).swapaxes(1, 2), taps)
-        to_points(self._groups(taps, 9), self._groups(memory, WINOGRAD_POINTS))
-
-    def unpack(self, memory: Array, plain: Array) -> None:
-        """The filters, but for rounding: the exact ones are always kept besides."""
-        from rlx.ops.windows.winograd import from_points
-
-        taps = np.empty(self._taps.nbytes, np.uint8)
-        from_points(self._groups(memory, WINOGRAD_POINTS), self._groups(taps, 9))
-        filters = np.empty((self.groups, 9, self.outputs * self.channels), np.float32)
-        self._taps.unpack(taps, filters)
-        plain[...] = filters.swapaxes(1, 2).reshape(plain.shape)
+        sizes = {"groups": self.groups, "count": self.stride // 4}
+        call_kernel("winograd_filters", "f32", sizes, taps, memory)

@@ -55,16 +55,6 @@ def spectra(filters: Array, n: int) -> Array:
         return result.astype(np.float32).reshape(len(filters), 2 * n)
 
 
-def filters_of(packed: Array, taps: int) -> Array:
-    """The filters whose spectra these are, rounded as those are: ``[count, taps]``."""
-    n = packed.shape[-1] // 2
-    tiles = packed.reshape(-1, n // LONG_ACROSS // LONG_ACROSS, LONG_ACROSS, 2, LONG_ACROSS).astype(
-        np.float64
-    )
-    bins = (tiles[..., 0, :] + 1j * tiles[..., 1, :]).swapaxes(-3, -2).reshape(-1, n)
-    return np.asarray(np.fft.ifft(bins.conj() * (n / _SCALE), axis=-1).real[:, :taps], np.float32)
-
-
 @lru_cache(maxsize=64)
 def _lengths() -> tuple[int, ...]:
     """Samples of a block that have a plan: 256 times products of 2, 3 and 5."""

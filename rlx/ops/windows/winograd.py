@@ -1,16 +1,12 @@
-"""Convolution with 3x3 filters by minimal filtering on the CPU (kernels/windows/winograd_last.h): when it pays, transforms."""
+"""Convolution with 3x3 filters by minimal filtering on the CPU (kernels/windows/winograd_last.h): when it pays."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
-from rlx.abi.constants import FILTER_SCALE, WINOGRAD_POINTS
+from rlx.abi.constants import WINOGRAD_POINTS
 from rlx.abi.windows import tiles_of
 from rlx.ir.dtype import DType
-from rlx.ir.opdef import Array
 from rlx.ir.shape import size
 from rlx.sizes import ceil_divide, flag, largest, smallest
 
@@ -26,42 +22,6 @@ _MAX_WEIGHTS = 40 << 20
 # are as many blocks as threads need, if they would not be too small; otherwise a team shares each block. Blocks may be small
 # where all weights stay in the cache.
 _ROWS, _FEWEST, _MOST, _SCRATCH, _BLOCKS = 6, 12, 48, 3 << 18, 32
-# Filters that are transformed at a time: their numbers in float64 stay in a core's cache.
-_TOGETHER = 1024
-
-
-def _points() -> Array:
-    """The transform of a filter's 3 taps: ``[6, 3]``.
-
-    Row i of a finite point p has p^j divided by the product of the distances to the other finite points (the Toom-Cook
-    algorithm); that of the point at infinity takes the last tap.
-    """
-    half, two = math.sqrt(0.5), math.sqrt(2.0)
-    finite = np.array([0.0, half, -half, two, -two])
-    apart = finite[:, None] - finite
-    np.fill_diagonal(apart, 1.0)
-    rows = finite[:, None] ** np.arange(3) / apart.prod(1, keepdims=True)
-    return np.vstack([rows, [0.0, 0.0, 1.0]])
-
-
-def to_points(taps: Array, points: Array) -> None:
-    """Computes filters at the 36 points, in float64 and scaled.
-
-    Args:
-        taps: The filters, ``[..., 9, count]``.
-        points: Is written: ``[..., 36, count]`` in f32.
-    """
-    both = FILTER_SCALE * np.kron(_points(), _points())
-    with np.errstate(all="ignore"):  # what is not finite is computed by the definition
-        for begin in range(0, taps.shape[-1], _TOGETHER):
-            some = slice(begin, begin + _TOGETHER)
-            points[..., some] = both @ taps[..., some].astype(np.float64)
-
-
-def from_points(points: Array, taps: Array) -> None:
-    """Computes the filters that these are, rounded as those are; the opposite of ``to_points``."""
-    back = np.linalg.pinv(_points())
-    taps[...] = np.kron(back, back) / FILTER_SCALE @ points.astype(np.float64)
 
 
 def share(conv: Any, fixed: bool) -> Any:
