@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TypeVar
 
 from rlx import flags
 from rlx.cgroups import folders, text
 
 MAX_THREADS = 1024
+# Bytes from which on a thread of Python's gains more than it takes to start.
+_BYTES_OF_A_THREAD = 1 << 20
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 def thread_count(wanted: int | None = None) -> int:
@@ -30,6 +36,17 @@ def thread_count(wanted: int | None = None) -> int:
         2
     """
     return wanted or flags.THREADS.get() or min(MAX_THREADS, usable_cores())
+
+
+def mapped(function: Callable[[_T], _R], items: Collection[_T], nbytes: int) -> list[_R]:
+    """Returns a function's results of some items, which threads share where they are of many bytes."""
+    workers = min(thread_count(), len(items), nbytes // _BYTES_OF_A_THREAD)
+    if workers < 2:
+        return [function(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))
 
 
 def usable_cores(root: Path = Path("/")) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Preparation
 from rlx.ir.rewrite import joined
+from rlx.threads import mapped
 
 if TYPE_CHECKING:
     from rlx.compiler.lowered_module import LoweredModule
@@ -168,7 +170,10 @@ class PrecomputedParams:
         from rlx.backends.host import compile_host
 
         graph = joined([preparation.graph for preparation in preparations])
-        arrays = [np.asarray(self._values[name], order="C") for name in graph.input_names]
+        given = [self._values[name] for name in graph.input_names]
+        # Those of a file may stand at any byte.
+        aligned = partial(np.require, requirements=["C", "A"])
+        arrays = mapped(aligned, given, sum(array.nbytes for array in given))
         executable = compile_host(graph, self._options)
         # No copies: the arrays keep the arena, which nothing else uses.
         return executable.submit(arrays, range(len(graph.outputs)), False).wait()

@@ -17,6 +17,7 @@ from rlx.importers.onnx.source import LoweredModel, ModelBytes, ModelSource
 from rlx.ir.content import OpaqueError, content_hash
 from rlx.ir.opdef import Array
 from rlx.ir.spans import phase
+from rlx.threads import mapped
 
 # Files above it are read anew each time: a ResNet-50 of 100 MB is digested in 50 ms, and read and lowered in as many.
 MAX_BYTES = 32 << 20
@@ -29,11 +30,8 @@ def digest_of(view: memoryview) -> str:
     pieces = [view[i : i + _PIECE] for i in range(0, len(view), _PIECE)]
     if len(pieces) <= 2:
         return hashlib.sha256(view).hexdigest()
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(min(8, len(pieces))) as pool:
-        result = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(b"pieces" + b"".join(result)).hexdigest()
+    result = mapped(lambda piece: hashlib.sha256(piece).digest(), pieces, len(view))
+    return hashlib.sha256(b"pieces" + b"".join(result)).hexdigest()
 
 
 @dataclass(frozen=True)

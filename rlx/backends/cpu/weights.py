@@ -14,6 +14,7 @@ from rlx.backends.executable import aligned, view_of
 from rlx.ir.opdef import Array
 from rlx.ir.plan import Value
 from rlx.locks import Lock
+from rlx.threads import mapped
 
 # Minimum bytes for sharing: smaller weights are not compared with those of other graphs.
 _SHARED = 1 << 14
@@ -230,14 +231,14 @@ class Weights:
         with self.lock:
             # A clone may be linked, and run, at any time.
             alone = writer if len(self.readers) <= 1 else None
-            moved = False
-            for name, array in values.items():
-                lasting = self._lasting and not array.flags.writeable
-                moved |= self._by_id[self._names[name]].set(array, alone, lasting)
-                if name in self._unset:
-                    self._unset.discard(name)
-                    moved |= not self._unset and self._share()
-            if moved:
+
+            def put(name: str) -> bool:
+                lasting = self._lasting and not values[name].flags.writeable
+                return self._by_id[self._names[name]].set(values[name], alone, lasting)
+
+            moved = any(mapped(put, values, sum(array.nbytes for array in values.values())))
+            waiting, self._unset = self._unset, self._unset - values.keys()
+            if (waiting and not self._unset and self._share()) or moved:
                 for reader in list(self.readers):
                     reader.stale()
 
