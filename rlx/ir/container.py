@@ -87,26 +87,27 @@ def dump(kind: str, data: Any, arrays: Sequence[Array]) -> bytes:
         >>> load(dump("note", {"a": 1}, [np.arange(3)])).arrays[0].tolist()
         [0, 1, 2]
     """
-    bodies, places, pos = [], [], 0
+    pieces: list[Any] = []
+    places, pos, body = [], 0, hashlib.sha256()
     for array in arrays:
         if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
             raise ContainerError("not an array for a container", got=array.dtype)
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         # Offsets count from the body's start, so that they do not change the header's length.
         places.append([pos, little.dtype.str, list(array.shape)])
-        body = little.tobytes()
-        bodies.append(body + bytes(-len(body) % ALIGNMENT))
-        pos += len(bodies[-1])
-    body = b"".join(bodies)
-    digest = hashlib.sha256(body).digest()
+        for piece in (little.reshape(-1).view(np.uint8).data, bytes(-little.nbytes % ALIGNMENT)):
+            body.update(piece)
+            pieces.append(piece)
+            pos += len(piece)
+    digest = body.digest()
     if callable(data):
         data = data(_of_arrays(places, digest))
     said = {"kind": kind, "data": data, "arrays": places}
     header = json.dumps(said, separators=(",", ":")).encode()
     header += b" " * (-(_HEADER_AT + len(header)) % ALIGNMENT)
-    total = _HEADER_AT + len(header) + len(body)
+    total = _HEADER_AT + len(header) + pos
     front = _PREFIX.pack(MAGIC, VERSION, 0, len(header), total) + digest
-    return front + hashlib.sha256(front + header).digest() + header + body
+    return b"".join((front, hashlib.sha256(front + header).digest(), header, *pieces))
 
 
 def _of_arrays(places: Any, body: bytes) -> bytes:
