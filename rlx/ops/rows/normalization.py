@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -320,10 +321,29 @@ def _batch_norm(
     g: Graph, x: Node, scale: Node, bias: Node, mean: Node, var: Node, eps: float
 ) -> Node:
     _check_channels("batch_norm", x)
-    factor = g.mul(scale, g.rsqrt(g.add(var, float(eps))))
-    shift = g.sub(bias, g.mul(mean, factor))
+    factor, shift = _factor_and_shift(g, scale, bias, mean, var, float(eps))
     factor, shift = (_per_channel(g, x, v, "batch_norm") for v in (factor, shift))
     return g.fma(x, factor, shift)
+
+
+def _factor_and_shift(
+    g: Graph, scale: Node, bias: Node, mean: Node, var: Node, eps: float
+) -> tuple[Node, Node]:
+    """Computes them from params in a node each: a network has hundreds of these norms, and passes look at every node."""
+    known = all(item.op == "param" and item.dtype is DType.F32 for item in (scale, bias, mean, var))
+    least = float(np.float32(eps))
+    if not known or not math.isfinite(least):
+        factor = g.mul(scale, g.rsqrt(g.add(var, eps)))
+        return factor, g.sub(bias, g.mul(mean, factor))
+    program = ("literal", (), DType.F32, least), *_steps(add=(0, 2), rsqrt=(3,), mul=(1, 4))
+    factor = g.add_node("region", (var, scale), {"program": program})
+    program = _steps(mul=(0, 1), sub=(2, 3))
+    return factor, g.add_node("region", (mean, factor, bias), {"program": program})
+
+
+def _steps(**operands: tuple[int, ...]) -> tuple[Any, ...]:
+    """Steps of a region, in f32, by their operands."""
+    return tuple((op, numbers, DType.F32, None) for op, numbers in operands.items())
 
 
 @composite(

@@ -25,8 +25,16 @@ def _per_channel(node: Node, conv: Node) -> bool:
 def _with_bias(g: Graph, conv: Node, x: Node, w: Node, bias: Node) -> Node:
     """The convolution with another weight and bias."""
     attrs = {key: value for key, value in conv.attrs.items() if key not in ("present", "bias")}
-    result: Node = getattr(g, conv.op)(x, w, bias=g.reshape(bias, (conv.shape[1],)), **attrs)
+    result: Node = getattr(g, conv.op)(x, w, bias=_flat(g, bias, conv), **attrs)
     return result
+
+
+def _flat(g: Graph, values: Node, conv: Node) -> Node:
+    """The values per channel as ``[channels]``."""
+    wanted = (conv.shape[1],)
+    if values.op == "reshape" and values.inputs[0].shape == wanted:
+        return values.inputs[0]
+    return values if values.shape == wanted else g.reshape(values, wanted)
 
 
 def conv_bias(node: Node, site: MatchSite) -> Match | None:
@@ -59,12 +67,10 @@ def conv_affine(node: Node, site: MatchSite) -> Match | None:
     x, w, *bias = conv.inputs
 
     def build(g: Graph, indices: Mapping[int, Node]) -> Node:
-        channels = conv.shape[1]
-        scale = g.reshape(indices[factor.id], (channels,))
-        moved = g.reshape(indices[shift.id], (channels,))
+        scale, moved = (_flat(g, indices[item.id], conv) for item in (factor, shift))
         if bias:
             moved = g.fma(indices[bias[0].id], scale, moved)
-        scaled = g.mul(indices[w.id], g.reshape(scale, (channels, *(1,) * (len(w.shape) - 1))))
+        scaled = g.mul(indices[w.id], g.reshape(scale, (conv.shape[1], *(1,) * (len(w.shape) - 1))))
         return _with_bias(g, conv, indices[x.id], scaled, moved)
 
     return Match((conv, node), build)
