@@ -295,5 +295,5 @@ def test_each_kernel_is_shared_or_says_why_not():
     alone = {name for name, kernel in KERNELS.items() if kernel.alone}
     assert alone == {
         "jump", "jump_unless", "next_trip", "custom", "python", "log_mel_backward", "resize_taps",
-        "true_positions",
+        "true_positions", "winograd_filters",
     }  # fmt: skip

@@ -190,6 +190,7 @@ KERNELS = (
         {"taps": "T"},
         {"points": "T"},
         types=("f32",),
+        alone="Threads share the weights of a graph: each packs some of them.",
     ),
     Signature(
         "round_windows",
