@@ -42,8 +42,7 @@ def _open(device: Any) -> None:
         return
     try:
         # First, with next to nothing of rlx: the driver works while the program's thread imports.
-        name = str(device).partition(":")[0]
-        listed(provider_of(name))
+        listed(provider_of(str(device).partition(":")[0]))
         from rlx.backends.registry import backend
         from rlx.device.names import Device, info_of
 

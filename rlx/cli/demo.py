@@ -254,8 +254,7 @@ def print_tables(result: DemoResult, console: screen.Screen) -> None:
         for d in result.devices
     ]
     title = f"Streaming, one hop = {HOP} samples = {HOP / result.fs * 1e3:.0f} ms"
-    table = screen.columns(title, headings, lines)
-    console.print(table)
+    console.print(screen.columns(title, headings, lines))
     console.print(f"device chosen: {result.chosen} ({result.reason})")
     if result.devices[0].scipy_difference is None:
         text = f"SciPy is not installed, so nothing is compared with it; {install_line('.[demo]')}"

@@ -150,8 +150,7 @@ def _states_figures(info: DeviceInfo) -> bool:
 def _measured(figures: Calibration | None) -> str:
     if figures is None:
         return "not measured; rlx devices --calibrate does"
-    speeds = figures.matmul_gflops["f32"]
-    size, speed = max(speeds.items())
+    size, speed = max(figures.matmul_gflops["f32"].items())
     results = [
         f"run {_time(figures.roundtrip_ns)}, kernel {_time(figures.dispatch_ns)}",
         f"copy {figures.copy_gb_per_s:,.1f} GB/s",

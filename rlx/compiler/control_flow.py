@@ -33,8 +33,7 @@ class _Subgraph:
     def __init__(self, loaded: LoadedGraph, names: tuple[str, ...]) -> None:
         self._loaded, self._names = loaded, names
         self._run_slots: RunSlots | None = None
-        executable = loaded.executable
-        calls = executable.compiled(TryLock("a subgraph", ""), names)
+        calls = loaded.executable.compiled(TryLock("a subgraph", ""), names)
         self._run_slots = calls and calls[0]
         self._outputs = range(len(loaded.lowered.graph.outputs))
 

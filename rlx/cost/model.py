@@ -218,8 +218,7 @@ class CalibratedModel:
         flops = 2.0 * together * m * k * n * wide
         if flops <= 0 or not batch:
             return 1e-9
-        f32 = figures.matmul_ns_by_flops["f32"]
-        curve = figures.matmul_ns_by_flops.get(dtype, f32)
+        curve = figures.matmul_ns_by_flops.get(dtype, figures.matmul_ns_by_flops["f32"])
         square = curve.ns(max(flops, curve.points[0][0]))
         mean = (m * k * n) ** (1 / 3)
         ns = square

@@ -107,8 +107,7 @@ class Cursor:
 
     def text(self) -> str:
         """A length and as many bytes of UTF-8. Others are unreadable, and given as escapes."""
-        length = self.u64()
-        start = self.take(length)
+        start = self.take(self.u64())
         raw = self.raw[start : self.at]
         try:
             return raw.decode("utf-8")

@@ -186,8 +186,7 @@ def _reduction(forms: _Forms, node: Node) -> Node | None:
 
 
 def _along_axis(forms: _Forms, node: Node) -> Node | None:
-    rank = len(node.shape)
-    attrs = {**node.attrs, "axis": _axis(node.attrs["axis"], rank)}
+    attrs = {**node.attrs, "axis": _axis(node.attrs["axis"], len(node.shape))}
     return _result(forms, node, node.op, [forms.with_last(item) for item in node.inputs], attrs)
 
 

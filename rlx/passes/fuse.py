@@ -132,8 +132,7 @@ def _region(members: list[Node]) -> tuple[list[Node], dict[str, Any]]:
         for operand in member.inputs:
             if operand.id not in number:
                 number[operand.id] = len(inputs) + len(program)
-                value = operand.attrs["value"].item()
-                program.append(("literal", (), operand.dtype, value))
+                program.append(("literal", (), operand.dtype, operand.attrs["value"].item()))
         refs = tuple(number[operand.id] for operand in member.inputs)
         number[member.id] = len(inputs) + len(program)
         program.append((member.op, refs, member.dtype, None))

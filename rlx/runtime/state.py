@@ -74,8 +74,7 @@ class RuntimeState:
         self.precomputed: PrecomputedParams = loaded.precomputed
         self.splits: tuple[ParamTransform, ...] = ()
         self.names: tuple[str, ...] = graph.input_names
-        executable = loaded.executable
-        self.sized = resizable(executable)
+        self.sized = resizable(loaded.executable)
         hint = "give each thread its own: cg.clone() shares the params"
         self.lock = TryLock("this CompiledGraph", hint)
         self.missing: set[str] = missing

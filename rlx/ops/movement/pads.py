@@ -48,8 +48,7 @@ def _lower_pad(node: Node, emitter: Emitter) -> None:
             axes.append((dim, n, before))
     dims, inside, starts = zip(*axes, strict=True)
     params = {"rank": len(axes), "dims": dims, "inside": inside, "before": starts}
-    operands = [emitter.operand(0), emitter.operand(1)]
-    emitter.call("pad", operands, [emitter.result()], params)
+    emitter.call("pad", [emitter.operand(0), emitter.operand(1)], [emitter.result()], params)
 
 
 def _lower_pad_webgpu(node: Node, emitter: Emitter) -> None:

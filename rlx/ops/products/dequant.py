@@ -118,8 +118,7 @@ _PRODUCT = ("x", "packed", "scales", "zeros")
 
 def _infer_product(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
     name = "dequant_matmul"
-    named = _named(types, attrs, ("x", "packed"))
-    scheme, k = _check_packed(name, named, attrs)
+    scheme, k = _check_packed(name, _named(types, attrs, ("x", "packed")), attrs)
     x, packed = types[0].shape, types[1].shape
     if len(packed) != 2:
         raise ShapeError(f"[{name}] packed weights", got=packed, expected="[N, bytes of a row]")
@@ -352,8 +351,7 @@ def _decoded_samples() -> list[Sample]:
             values: tuple[Array, ...] = _group_values(scheme, 5, 3 * group, group)[: len(dtypes)]
             results.append((values, {"scheme": scheme}, dtypes))
             absent = {"scheme": scheme} | ({} if zero else {"zeros": None})
-            rows = np.array([4, 0, -2])
-            results.append(((*values, rows), absent, (*dtypes, DType.I32)))
+            results.append(((*values, np.array([4, 0, -2])), absent, (*dtypes, DType.I32)))
     return [
         Sample(tuple(v.shape for v in values), attrs, dtypes, values=values)
         for values, attrs, dtypes in results

@@ -221,8 +221,7 @@ def interpolate(  # noqa: PLR0913 - the operation's own signature
     if size == 0 or x.size == 0:
         return np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]))
     index, weight = table(x.shape[axis], attrs)
-    seen = np.moveaxis(x, axis, -1)[..., index]
-    y = np.sum(np.where(weight != 0, seen * weight, 0.0), -1)
+    y = np.sum(np.where(weight != 0, np.moveaxis(x, axis, -1)[..., index] * weight, 0.0), -1)
     return np.moveaxis(np.where(index[:, 0] < 0, extrapolation_value, y), -1, axis)
 
 

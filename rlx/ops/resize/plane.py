@@ -113,8 +113,7 @@ def _patterns(node: Node) -> tuple[TapPattern, TapPattern] | None:
         single = _single(node.attrs, which)
         index, weight = table(x[single["axis"]], single)
         if not (index < 0).any():
-            length = pinned(x[single["axis"]])
-            result[single["axis"] - len(x)] = pattern(index, weight, length)
+            result[single["axis"] - len(x)] = pattern(index, weight, pinned(x[single["axis"]]))
     rows, columns = result.get(-2), result.get(-1)
     if rows is None or columns is None:
         return None

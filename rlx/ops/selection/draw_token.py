@@ -66,8 +66,7 @@ def _lower_cpu(node: Node, emitter: Emitter) -> None:
     passed = g.sum(g.cast(g.le(total, u * g.narrow(total, 0, k - 1, 1)), "f32"), [0], True)
     place = g.minimum(passed, g.sum(g.cast(g.gt(p, 0.0), "f32"), [0], True) - 1.0)
     token = g.gather(indices, g.gather(order, g.cast(g.maximum(place, 0.0), "i32")))
-    best = g.narrow(values, 0, 0, 1)
-    unsure = g.logical_not(g.lt(g.abs(best), -_LEAST))
+    unsure = g.logical_not(g.lt(g.abs(g.narrow(values, 0, 0, 1)), -_LEAST))
     if not node.attrs["all"]:
         others = g.logical_and(
             g.logical_or(hot, g.gt(penalty, 1.0)), g.le(worst, g.narrow(values, 0, k - 1, 1))

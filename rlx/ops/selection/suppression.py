@@ -46,8 +46,7 @@ def _infer(types: Sequence[TensorType], attrs: dict[str, Any]) -> TensorType:
 
 def _params(node: Node) -> dict[str, Any]:
     sizes = dict(zip(("batches", "classes", "n"), node.inputs[1].shape, strict=True))
-    centred = int(node.attrs["center_point_box"])
-    return {**sizes, "most": node.attrs["most"], "centred": centred}
+    return {**sizes, "most": node.attrs["most"], "centred": int(node.attrs["center_point_box"])}
 
 
 def _lower_webgpu(node: Node, emitter: Emitter) -> None:

@@ -30,8 +30,7 @@ def _starts(g: Graph, ordered: Node) -> Node:
 
 def _ranks(g: Graph, keys: Node) -> tuple[Node, Node, Node]:
     """Returns, for each row, its order, the starts of equal entries in that, and the number of the value at each place."""
-    n = keys.shape[1]
-    ordered, order = g.topk(keys, n, 1, largest=False)
+    ordered, order = g.topk(keys, keys.shape[1], 1, largest=False)
     starts = _starts(g, ordered)
     numbers = g.sub(g.cumsum(g.cast(starts, DType.I32), 1), 1)
     ranks = g.scatter_elements(g.expand(g.constant(0), keys.shape), order, numbers, 1)

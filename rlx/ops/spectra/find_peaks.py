@@ -125,8 +125,7 @@ class _Search:
         self, kernel: str, inputs: list[Any], outputs: list[Any], threads: int, **more: Any
     ) -> None:
         """A kernel of so many threads."""
-        groups = math.ceil(threads / _WORKGROUP)
-        self.by_row(kernel, inputs, outputs, groups, **more)
+        self.by_row(kernel, inputs, outputs, math.ceil(threads / _WORKGROUP), **more)
 
     def by_row(
         self, kernel: str, inputs: list[Any], outputs: list[Any], groups: int, **more: Any

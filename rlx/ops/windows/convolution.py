@@ -192,8 +192,7 @@ def call_webgpu(node: Node, emitter: Emitter, operands: Sequence[Any], result: A
     """Writes the calls of the WGSL kernels: operands x, w and a bias, where there is one."""
     window = collapsed(window_of(node))
     params = params_of(node, window)
-    groups = node.attrs["groups"]
-    outputs = node.shape[1] // groups
+    outputs = node.shape[1] // node.attrs["groups"]
     taps = size(node.inputs[1].shape[1:])
     if outputs < 2 * FEW and taps <= _DIRECT_TAPS:
         strip = strips.StripProblem.of(size(node.shape[:2]), window)

@@ -79,8 +79,7 @@ def transposed(node: Node, site: MatchSite) -> Match | None:
         return None
     inside = sorted({o.id: o for o, own in ((x, left), (y, right)) if own}.items())
     operands = (x.inputs[0] if left else x, y.inputs[0] if right else y)
-    attrs = {"left": left, "right": right}
-    replacement = joined_node("matmul_transposed", operands, attrs)
+    replacement = joined_node("matmul_transposed", operands, {"left": left, "right": right})
     return Match((*(o for _, o in inside), node), replacement)
 
 

@@ -69,8 +69,7 @@ def shrink(call: OnnxCall) -> Any:
     g, x = call.g, call.x()
     lambd, bias = call.real("lambd", 0.5), call.real("bias", 0.0)
     if not x.dtype.is_float:
-        wide = g.cast(x, "f32")
-        return g.cast(_shrunk(g, wide, lambd, bias), x.dtype)
+        return g.cast(_shrunk(g, g.cast(x, "f32"), lambd, bias), x.dtype)
     return _shrunk(g, x, lambd, bias)
 
 

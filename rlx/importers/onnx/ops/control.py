@@ -299,8 +299,7 @@ def _while(call: OnnxCall, body: GraphDef, start: Sequence[Held]) -> list[OnnxVa
 def scan(call: OnnxCall) -> Any:
     """A body along sequences, with state from step to step."""
     body = call.subgraph("body")
-    count = call.integer("num_scan_inputs")
-    carried = len(call.operands) - count
+    carried = len(call.operands) - call.integer("num_scan_inputs")
     if not 0 <= carried <= len(body.outputs) or len(body.inputs) != len(call.operands):
         raise ImportModelError("the body does not fit the scan's operands")
     return _scan(call, body, [call.value(i) for i in range(len(call.operands))], carried)

@@ -57,8 +57,7 @@ def tfidf(call: OnnxCall) -> Any:
         for i in range(starts[length - 1], stop, length):
             place, gram = places[gram], gram + 1
             if shortest <= length <= longest:
-                tokens = pool[i : i + length]
-                result = _counted(g, rows, tokens, skips, n, width)
+                result = _counted(g, rows, pool[i : i + length], skips, n, width)
                 known = counts[place]
                 counts[place] = result if known is None or result is None else g.add(known, result)
     zero = g.constant(np.zeros((n, 1), np.float32))

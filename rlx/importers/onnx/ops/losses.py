@@ -25,8 +25,7 @@ def _loss(call: OnnxCall, scores: Node) -> Node:
     if ignore is not None:
         retained = g.ne(labels, g.constant(np.int64(ignore)))
         labels = g.where(retained, labels, g.constant(np.int64(0)))
-    flat = g.reshape(scores, (n, classes, rest))
-    loss = g.neg(g.gather_elements(flat, labels, 1))
+    loss = g.neg(g.gather_elements(g.reshape(scores, (n, classes, rest)), labels, 1))
     weight: Node | None = None
     if call.has(2):
         args = call.x(2).shape

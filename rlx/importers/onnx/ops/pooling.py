@@ -120,8 +120,7 @@ def max_unpool(call: OnnxCall) -> Any:
         for a in range(rank)
     )
     natural = (*x.shape[:2], *sizes)
-    total = math.prod(natural)
-    rows = g.expand(g.constant(0.0, x.dtype), (total,))
+    rows = g.expand(g.constant(0.0, x.dtype), (math.prod(natural),))
     count = (math.prod(x.shape),)
     # The indices number the entries of the smallest result; a larger one has zeros behind.
     placed = g.scatter_elements(rows, g.reshape(indices, count), g.reshape(x, count), 0)

@@ -229,8 +229,7 @@ def det(call: OnnxCall) -> Any:
         below = g.narrow(swapped, len(batch), 1, size - 1)
         safe = g.where(g.eq(pivot, zero), g.constant(1.0, x.dtype), pivot)
         factor = g.div(g.narrow(below, len(batch) + 1, 0, 1), g.reshape(safe, (*batch, 1, 1)))
-        reduced = g.sub(below, g.mul(factor, pivot_row))
-        rows = g.narrow(reduced, len(batch) + 1, 1, size - 1)
+        rows = g.narrow(g.sub(below, g.mul(factor, pivot_row)), len(batch) + 1, 1, size - 1)
     if result is None:
         result = g.expand(g.constant(1.0, x.dtype), batch)
     return as_dtype(g, result, kind)

@@ -267,8 +267,7 @@ def roi_align(call: OnnxCall) -> Any:
         span = [g.narrow(s, 0, index, 1) for s in spans]
         grid = (int(grids[0][index]), int(grids[1][index]))
         if 0 in grid:  # a region of no size has no samples
-            none = g.constant(0.0, x.dtype)
-            parts.append(g.expand(none, (1, x.shape[1], oh, ow)))
+            parts.append(g.expand(g.constant(0.0, x.dtype), (1, x.shape[1], oh, ow)))
             continue
         parts.append(_rois(call, x, single, span, grid, index, mode))
     if not parts:

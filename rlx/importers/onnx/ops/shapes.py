@@ -275,8 +275,7 @@ def expand(call: OnnxCall) -> Any:
             g = call.g
             wanted = g.where(g.eq(number, np.int64(1)), as_number(g, old), number)
             numbers[i] = expected(call.site, wanted, old)
-    dims = checked_shape(tuple(numbers))
-    target = broadcast(x.shape, dims, where="Expand")
+    target = broadcast(x.shape, checked_shape(tuple(numbers)), where="Expand")
     same = len(target) == len(x.shape) and all(map(same_size, target, x.shape))
     return x if same else call.g.expand(x, target)
 
