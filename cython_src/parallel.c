@@ -29,6 +29,10 @@ static int make_alone(const rlx_call *call)
 #define SPIN_NS 100000
 /* A thread is late if it makes something for twice as long as that usually takes, and for so many nanoseconds more. */
 #define LATE_NS 10000
+/* A thread that finds so many nanoseconds gone at once has lost its processor to another program. From then on threads are in a
+   crowd for so many, and late sooner there: after 5/4 of the usual time, and half as many nanoseconds more. */
+#define AWAY_NS 500000
+#define CROWD_NS 20000000
 
 /* What a thread does: nothing, or it looks for work, or it makes a part, or a task of a team: the number of the step or
    phase, and in so many bits that of the part or task. There is also RLX_STOPPED. Phases count on from PHASES. */
@@ -67,12 +71,14 @@ static struct {
     /* These rarely change within a run. */
     _Alignas(64) _Atomic(const rlx_call *) calls; /* of the run; NULL between runs */
     int64_t first, end; /* the step that the first one would be, and the one behind all, then behind those made */
+    _Atomic int64_t crowd; /* the time until which threads are in a crowd */
     rlx_floats floats;  /* how the run treats subnormal numbers */
     _Atomic int status; /* of the run */
     /* These change with each step. */
     _Alignas(64) _Atomic int64_t usual; /* nanoseconds of its longest part the time before; 0 if it was never made */
     _Atomic int64_t longest;            /* nanoseconds of the longest one until now */
     _Atomic int64_t patience;           /* how many more pass until a thread is late */
+    _Atomic int crowded;                /* whether it began in a crowd */
     _Alignas(64) _Atomic int64_t left;  /* parts that are not made and counted */
     _Alignas(64) _Atomic int64_t ended; /* the latest step whose end a thread has taken on */
     _Alignas(64) rlx_counter given[MOST_THREADS]; /* by seat: the step, and in ITEM_BITS how many of its parts are taken */
@@ -90,15 +96,6 @@ static struct {
     rlx_thread threads[MOST_THREADS]; /* by seat */
     _Atomic int avoided; /* the processor that the threads avoid, -1 for none */
 } pool;
-
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__) && defined(__GNUC__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* The call of a step, while its run goes on. */
 static inline const rlx_call *call_of(int64_t step) { return pool.calls + (step - pool.first); }
@@ -136,6 +133,14 @@ static void make_task(struct rlx_team *own, int64_t phase, int64_t number, rlx_t
     atomic_fetch_add(&pool.tasks_made, 1);
 }
 
+/* Notes the time, if it is long after another one at which this thread ran. */
+static int64_t look_at_clock(int64_t before)
+{
+    const int64_t now = rlx_clock_ns();
+    if (now - before > AWAY_NS) atomic_store_explicit(&pool.crowd, now + CROWD_NS, memory_order_relaxed);
+    return now;
+}
+
 /* Counts parts that another thread made as this one's. */
 static void take_count(struct rlx_team *own, struct rlx_team *other)
 {
@@ -143,10 +148,10 @@ static void take_count(struct rlx_team *own, struct rlx_team *other)
 }
 
 /* Takes a part of a step, or a task of a phase, from a thread that is late, and returns its number; -1 if no thread is, or if
-   that may not be. `twice` is twice the usual time. After each one the others get longer, so that one of them ends. */
-static int64_t take_late(struct rlx_team *own, const rlx_call *call, int64_t number, int64_t twice)
+   that may not be. Others take `usual` nanoseconds. After each one the others get longer, so that one of them ends. */
+static int64_t take_late(struct rlx_team *own, const rlx_call *call, int64_t number, int64_t usual)
 {
-    const int64_t latest = rlx_clock_ns() - pool.patience - twice;
+    const int64_t latest = rlx_clock_ns() - pool.patience - usual * (pool.crowded ? 5 : 8) / 4;
     for (int64_t seat = 0; seat <= pool.started; seat++) {
         take_count(own, &pool.inside[seat]);
         int64_t state = pool.inside[seat].state;
@@ -186,10 +191,10 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
     member->state = part;
     const int64_t waits = rlx_clock_ns();
     for (int64_t turns = 1; atomic_load_explicit(&pool.tasks_made, memory_order_acquire) < all; turns++) {
-        pause_briefly();
+        rlx_pause();
         if (turns % 32) continue;
         change(member, part, INSIDE);
-        const int64_t late = take_late(member, call, pool.phase + phase, 2 * (waits - began));
+        const int64_t late = take_late(member, call, pool.phase + phase, waits - began);
         if (late >= 0) {
             member->made++; /* the part of the other thread: all tasks are made before this part is */
             make_task(member, phase, late, task, context);
@@ -197,20 +202,6 @@ void rlx_phase(const rlx_call *call, int64_t phase, rlx_task task, void *context
         member->state = part;
         if (rlx_clock_ns() - waits > SPIN_NS) rlx_nap();
     }
-}
-
-/* Restricts a call to the rows of its part. */
-static void take_rows(rlx_call *call, int64_t *params, const struct rlx_split *split)
-{
-    const rlx_range own = rlx_part(call, split->rows, 1);
-    memcpy(params, call->p, (size_t)split->words * sizeof(*params));
-    params[split->index] = own.last - own.first;
-    call->p = params;
-    call->parts = 1;
-    for (int k = 0; k < RLX_INPUTS; k++)
-        if (split->in[k]) call->in[k] = (char *)call->in[k] + own.first * split->in[k];
-    for (int k = 0; k < RLX_OUTPUTS; k++)
-        if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
 }
 
 /* Wakes the threads of a step that sleep. */
@@ -246,7 +237,9 @@ static void begin_step(int64_t step)
     atomic_store_explicit(&pool.left, split->parts, memory_order_relaxed);
     atomic_store_explicit(&pool.longest, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.usual, split->usual, memory_order_relaxed);
-    atomic_store_explicit(&pool.patience, (split->usual ? 1 : 100) * LATE_NS, memory_order_relaxed);
+    const int crowded = pool.crowd > 0 && rlx_clock_ns() < pool.crowd;
+    atomic_store_explicit(&pool.crowded, crowded, memory_order_relaxed);
+    atomic_store_explicit(&pool.patience, (split->usual ? 1 : 100) * LATE_NS / (1 + crowded), memory_order_relaxed);
     atomic_store_explicit(&pool.seats, split->threads, memory_order_relaxed);
     WRITE_FIRST(pool.step, step);
     wake(split->threads);
@@ -303,7 +296,7 @@ static int make_part(const rlx_call *own, int64_t seat, int64_t step, int64_t pa
     int64_t params[RLX_ROW_WORDS], state = step << ITEM_BITS | part;
     rlx_call some = *own;
     some.part = (int32_t)part;
-    if (split->rows) take_rows(&some, params, split);
+    if (split->rows) rlx_take_rows(&some, params, split);
     const int64_t began = rlx_clock_ns();
     atomic_store_explicit(&thread->since, began, memory_order_relaxed);
     atomic_store_explicit(&thread->state, state, memory_order_release);
@@ -355,7 +348,7 @@ static int64_t make_parts(int64_t seat, int64_t step, int looks)
     for (int64_t i = 0; i < shares; i++)
         for (; (part = take_part((seat + i) % split->threads, step, split)) >= 0; made++)
             if (!make_part(&own, seat, step, part)) return made;
-    if (looks == LATE_PARTS && !made && (part = take_late(thread, call, step, pool.usual + pool.longest)) >= 0) {
+    if (looks == LATE_PARTS && !made && (part = take_late(thread, call, step, (pool.usual + pool.longest) / 2)) >= 0) {
         if (!make_part(&own, seat, step, part)) return 0; /* who stopped this thread takes its count */
         made = 1;
     }
@@ -374,19 +367,21 @@ static inline int called(int64_t seat, int64_t seen)
 static int await_step(int64_t seat, int64_t seen, int64_t since, int looked)
 {
     const int64_t began = rlx_clock_ns();
+    int64_t now = began;
     int ended = 0;
     for (int64_t turns = 1;; turns++) {
         if (called(seat, seen)) return OWN_SHARE;
         if (pool.leader == seat && lead(seat)) return OWN_SHARE;
-        pause_briefly();
+        rlx_pause();
         if (turns % 32) continue;
-        const int64_t now = rlx_clock_ns();
-        const int spins = now - since < SPIN_NS, in_step = pool.step == seen && seat < pool.seats;
+        now = look_at_clock(now);
+        const int64_t usual = pool.usual + pool.longest;
+        const int in_step = pool.step == seen && seat < pool.seats, spins = now - since < SPIN_NS + in_step * usual;
         ended = in_step && !pool.left ? ended + 1 : 0;
         if (ended > 1 && lead(seat)) return OWN_SHARE; /* the leader had time to do so */
         const int looks = in_step && (spins || looked < LATE_PARTS);
         if (looks && !looked) return OTHER_SHARES;
-        if (looks && now - began > pool.patience + pool.usual + pool.longest) return LATE_PARTS;
+        if (looks && now - began > pool.patience + (pool.crowded ? usual / 8 : usual)) return LATE_PARTS;
         if (spins || looks) continue;
         if (seat) break;
         rlx_nap();
@@ -413,6 +408,7 @@ static void keep_off_caller(void)
 static void work_on(int64_t seat)
 {
     int64_t seen = 0, since = 0;
+    if (seat && pool.inside[seat].since) look_at_clock(pool.inside[seat].since + 4 * pool.usual); /* it was stopped */
     for (int looks = OWN_SHARE; seat || pool.calls; looks = await_step(seat, seen, since, looks)) {
         WRITE_FIRST(pool.inside[seat].state, INSIDE);
         if (pool.step != seen) looks = OWN_SHARE;
@@ -448,7 +444,7 @@ static int64_t make_run(const rlx_call *calls, int64_t count)
     rlx_forbid_stop();
     for (int64_t turns = 1, seat = 1; seat <= pool.started; turns++)
         if (pool.inside[seat].state <= OUTSIDE) seat++;
-        else if (turns % 4096) pause_briefly();
+        else if (turns % 4096) rlx_pause();
         else rlx_nap();
     rlx_floats_set(pool.floats);
     return pool.end - pool.first;

@@ -26,6 +26,9 @@ struct rlx_split {
    bits are the same. */
 int64_t rlx_parallel_run(const rlx_call *calls, int64_t count, int *status);
 
+/* Restricts a call to the rows of its part; `params` becomes its parameters. */
+void rlx_take_rows(rlx_call *call, int64_t *params, const struct rlx_split *split);
+
 /* Copies bytes that do not overlap, on at most so many threads; few bytes are copied by the caller. */
 void rlx_parallel_copy(void *to, const void *from, int64_t nbytes, int64_t threads);
 

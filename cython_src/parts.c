@@ -73,8 +73,10 @@ void rlx_part_of_tiles(rlx_block *block, const rlx_call *call, int64_t tall, int
         }
         if (pieces == 1) break;
     }
-    const int64_t tiles = best.down * best.across, group = call->part / tiles, tile = call->part % tiles;
-    if (group >= best.groups) { /* there are more parts than tiles */
+    /* There may be more parts than tiles: each thread has as many of these. */
+    const int64_t tiles = best.down * best.across, all = best.groups * tiles, place = call->part * all;
+    const int64_t group = place / call->parts / tiles, tile = place / call->parts % tiles;
+    if (place % call->parts >= all) {
         block->pieces.last = 0;
         return;
     }

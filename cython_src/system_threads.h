@@ -4,6 +4,7 @@
    RLX_THREAD(name, argument): the head of a function that a thread runs; it ends with RLX_THREAD_END.
    rlx_start(work, argument, &thread): starts a thread; whether that worked.
    rlx_self(): the calling thread.
+   rlx_pause(): lets the processor rest for some cycles.
    rlx_nap(): gives the processor away for some 20 microseconds.
    rlx_processor(): the processor that runs the caller, -1 where threads can't be kept off one.
    rlx_keep_off(processor, threads, count): has threads run where the process may, but for a processor. The affinity of the
@@ -17,6 +18,15 @@
 #include <stdint.h>
 
 #define RLX_STACK_BYTES (1 << 20)
+
+static inline void rlx_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__ volatile("yield");
+#endif
+}
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
