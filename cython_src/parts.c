@@ -17,6 +17,19 @@ rlx_range rlx_part(const rlx_call *call, int64_t items, int64_t unit)
     return range_of(call->part, call->parts, items, unit);
 }
 
+void rlx_take_rows(rlx_call *call, int64_t *params, const struct rlx_split *split)
+{
+    const rlx_range own = rlx_part(call, split->rows, 1);
+    memcpy(params, call->p, (size_t)split->words * sizeof(*params));
+    params[split->index] = own.last - own.first;
+    call->p = params;
+    call->parts = 1;
+    for (int k = 0; k < RLX_INPUTS; k++)
+        if (split->in[k]) call->in[k] = (char *)call->in[k] + own.first * split->in[k];
+    for (int k = 0; k < RLX_OUTPUTS; k++)
+        if (split->out[k]) call->out[k] = (char *)call->out[k] + own.first * split->out[k];
+}
+
 void rlx_part_of_block(rlx_block *block, const rlx_call *call, int64_t tall, int64_t wide)
 {
     const int64_t rows = block->rows.last, columns = block->columns.last;
