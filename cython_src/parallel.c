@@ -133,7 +133,7 @@ static void make_task(struct rlx_team *own, int64_t phase, int64_t number, rlx_t
     atomic_fetch_add(&pool.tasks_made, 1);
 }
 
-/* Notes the time, if it is long after another one at which this thread ran. */
+/* Returns the time. If that is long after `before`, when this thread ran, another program had its processor: a crowd begins. */
 static int64_t look_at_clock(int64_t before)
 {
     const int64_t now = rlx_clock_ns();
